@@ -17,7 +17,7 @@ constexpr size_t kLeastRows = 8;        // needed to judge the shape of a curve
 
 std::string share_text(double relative) {
   if (std::isinf(relative)) return "without bound";
-  return std::isnan(relative) ? "unknown" : short_number(100 * relative, 3) + " %";
+  return std::isnan(relative) ? "unknown" : percentage(relative);
 }
 
 std::string at_step(int64_t step) { return "step " + std::to_string(step); }

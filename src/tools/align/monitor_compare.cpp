@@ -19,7 +19,6 @@ namespace {
 
 using Series = MonitorLog::Series;
 
-std::string percent(double share) { return short_number(100 * share, 3) + " %"; }
 std::string text_of(const Series& s) { return s.what + " of " + s.name; }
 
 bool same_digits(const MonitorRow& a, const MonitorRow& b) {
@@ -122,7 +121,7 @@ std::vector<std::string> sentences_of(const MonitorComparison& c) {
   if (!c.first_unequal) {
     out.push_back("the monitors are equal in all digits: " + common);
   } else {
-    out.push_back("the monitored norms of " + common + " differ by " + percent(c.mean_relative) + " on average");
+    out.push_back("the monitored norms of " + common + " differ by " + percentage(c.mean_relative) + " on average");
     if (c.first_beyond) out.push_back("the first that differs notably: " + place(*c.first_beyond));
     out.push_back("the first that differs in any digit: " + place(*c.first_unequal));
   }

@@ -28,10 +28,9 @@ std::string verdict(const RankComparison& c) {
 }
 
 std::string tolerance(const RankLimits& limits) {
-  const auto percent = [](double part) { return short_number(100 * part, 3) + " %"; };
   return "alike: the means of a rank and of the others differ by at most " + short_number(limits.errors, 3) +
-         " standard errors (more for few values), or by less than " + percent(limits.input) +
-         " of a sample's standard deviation (inputs), " + percent(limits.loss) + " (loss), " + percent(limits.gradient) +
+         " standard errors (more for few values), or by less than " + percentage(limits.input) +
+         " of a sample's standard deviation (inputs), " + percentage(limits.loss) + " (loss), " + percentage(limits.gradient) +
          " (norm of a rank's own gradients)";
 }
 

@@ -64,8 +64,8 @@ std::string side(const Baseline& b) {
 }  // namespace
 
 std::string BaselineComparison::accuracy_sentence() const {
-  auto out = "losses differ by " + short_number(100 * history.mean_relative, 3) + " % on average, by " +
-             short_number(100 * history.last_quarter_relative, 3) + " % in the last quarter";
+  auto out = "losses differ by " + percentage(history.mean_relative) + " on average, by " + percentage(history.last_quarter_relative) +
+             " in the last quarter";
   for (const auto& m : metrics)
     if (!m.passed) out += "; val/" + m.name + " is worse by " + short_number(m.worse, 3);
   return out;

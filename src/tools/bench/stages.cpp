@@ -81,8 +81,7 @@ BenchRow row_of(const Stage& stage, size_t number, double first_ms, const Machin
 void doubt(BenchReport& report, const BenchRow& row, const MachineSpeed& machine, bool low_precision) {
   const auto add = [&](const char* key, const std::string& what, const std::string& cause) {
     if (row.number(key) > kMostOfAll)
-      report.notes.push_back("doubtful: " + row.name + " reaches " + short_number(100 * row.number(key), 3) + " % of the " + what + ": " +
-                             cause);
+      report.notes.push_back("doubtful: " + row.name + " reaches " + percentage(row.number(key)) + " of the " + what + ": " + cause);
   };
   const std::string busy =
       "other programs slowed the machine down while its speed was measured, after the trainings; repeat it on an idle machine";

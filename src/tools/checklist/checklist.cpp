@@ -237,7 +237,7 @@ void Checks::precision() {
     const auto& report = validation();
     const auto* first = report.first_flagged();
     return Found{report.all_passed,
-                 short_number(100 * report.pass_rate, 3) + " % of " + std::to_string(report.samples) + " samples agree" +
+                 percentage(report.pass_rate) + " of " + std::to_string(report.samples) + " samples agree" +
                      (first != nullptr ? "; the first layer that differs is " + first->name : "") + on_random_,
                  "npu_tool validate CONFIG --device " + options_.device + ", then npu_tool compare with two dumps"};
   });
@@ -299,7 +299,7 @@ void Checks::performance() {
   constexpr const char* stage = "performance";
   check_item(stage, "data loading keeps up with the device", [&] {
     return Found{short_run().waited <= kMostDataWait,
-                 short_number(100 * short_run().waited, 3) + " % of the time of " + std::to_string(short_run().steps) +
+                 percentage(short_run().waited) + " of the time of " + std::to_string(short_run().steps) +
                      " steps was spent waiting for data; allowed: at most 10 %",
                  "raise data.num_workers, or use cheaper transforms; trainer.profiler=simple shows all phases"};
   });

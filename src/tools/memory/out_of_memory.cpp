@@ -48,8 +48,7 @@ std::string sizes_text(const MemoryByUse& uses) {
 }
 
 std::string share_text(int64_t part, int64_t whole) {
-  return memory_text(part) + " (" + short_number(100.0 * static_cast<double>(part) / static_cast<double>(std::max<int64_t>(1, whole)), 2) +
-         " %)";
+  return memory_text(part) + " (" + percentage(static_cast<double>(part) / static_cast<double>(std::max<int64_t>(1, whole)), 2) + ")";
 }
 
 // Returns "tensors use 2.0 GiB of 2.0 GiB".

@@ -8,8 +8,6 @@
 namespace npu_train {
 namespace {
 
-std::string percent_text(double share) { return short_number(100 * share, 3) + " %"; }
-
 std::string speed_text(double value) {
   constexpr double kMany = 1000;
   return value < kMany ? short_number(value, 3) : with_commas(static_cast<int64_t>(value + 0.5));
@@ -43,7 +41,7 @@ std::string verdict_of(const Plan& plan) {
   if (plan.steps.empty()) {
     const auto checked = unfitted_of(*plan.fit);
     if (checked == 0) return "fitted to " + std::to_string(plan.fit->steps.size()) + " steps";
-    return "mean error " + percent_text(plan.fit->mean_error()) + " at " + std::to_string(checked) + " steps that were not fitted";
+    return "mean error " + percentage(plan.fit->mean_error()) + " at " + std::to_string(checked) + " steps that were not fitted";
   }
   const int ranks = plan.steps.back().placement.ranks;
   const auto* best = plan.best(ranks);
@@ -84,7 +82,7 @@ std::string fit_text(const StepFit& fit) {
   const auto unfitted = unfitted_of(fit);
   if (unfitted == 0) return "no step was kept to check the fit; hint: a column use, with check in the rows that are not to be fitted";
   return std::to_string(unfitted) + " steps that were not fitted" + (fit.by_parts ? " (each fifth from the others)" : "") +
-         ": mean error " + percent_text(fit.mean_error()) + ", largest " + percent_text(fit.largest_error());
+         ": mean error " + percentage(fit.mean_error()) + ", largest " + percentage(fit.largest_error());
 }
 
 // Combines rows with the same text into one sentence.

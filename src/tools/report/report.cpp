@@ -183,7 +183,7 @@ ReportValue bytes_value(ReportValue bytes) {
   return bytes;
 }
 ReportValue unless_nan(ReportValue value) { return std::isnan(value.exact.number(kReport)) ? ReportValue(Json()) : value; }
-ReportValue share_value(double share, int digits) { return {share, short_number(100 * share, digits) + " %"}; }
+ReportValue share_value(double share, int digits) { return {share, percentage(share, digits)}; }
 ReportValue toned(ReportValue value, Tone tone) {
   value.tone = tone;
   return value;

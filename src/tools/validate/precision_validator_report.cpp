@@ -77,7 +77,7 @@ Report report_of(const ValidationReport& v) {
   out.say((v.all_passed ? "validation passed" : "validation FAILED") +
               (first == nullptr || v.all_passed ? "" : ": the first layer that differs is " + first->name),
           v.all_passed ? Tone::Good : Tone::Bad);
-  out.say(str_cat(v.samples, " samples, ", short_number(100 * v.pass_rate), " % agree; largest difference ", short_number(v.max_max_diff),
+  out.say(str_cat(v.samples, " samples, ", percentage(v.pass_rate, 4), " agree; largest difference ", short_number(v.max_max_diff),
                   ", on average ", short_number(v.avg_max_diff), " (mean ", short_number(v.avg_mean_diff), ")"));
   out.facts({shown("judged", v.judged.str()), shown("reference", v.reference.str()),
              shown("tolerance", str_cat("atol ", short_number(v.atol), ", rtol ", short_number(v.rtol), " (", v.tolerance_source,

@@ -196,8 +196,8 @@ Report merged_report(const Json& profile, const std::string& where, const Msprof
   if (table.files.size() > 1) out.remarks("merged", table.files);
   if (on_cpu > 0)
     out.remarks("advice",
-                {short_number(100 * on_cpu / device, 3) + " % of the device's time is on the AI CPU, which is slow: look for fp64, int64 "
-                                                          "and operators without a kernel (npu_tool analyze)"},
+                {percentage(on_cpu / device) + " of the device's time is on the AI CPU, which is slow: look for fp64, int64 "
+                                               "and operators without a kernel (npu_tool analyze)"},
                 Tone::Warn);
   ReportTable merged{.order = "longest on the device first"};
   const auto share = [](double part, double whole) { return share_value(whole > 0 ? part / whole : 0); };
