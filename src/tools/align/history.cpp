@@ -8,6 +8,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/first_few.hpp"
 #include "npu_train/core/text.hpp"
+#include "npu_train/core/visible_text.hpp"
 #include "npu_train/io/file.hpp"
 #include "tools/align/history_table.hpp"
 #include "tools/align/report_rows.hpp"
@@ -62,12 +63,7 @@ std::string known_name(const HistoryTable& table, const std::array<const char*, 
   return "";
 }
 
-std::string shown(std::string text) {
-  if (text.size() > 60) text = text.substr(0, 57) + "...";
-  for (auto& c : text)
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-  return text;
-}
+std::string shown(const std::string& text) { return detail::visible_start(text, 60); }
 
 [[noreturn]] void no_column(const HistoryTable& table, const std::string& source, const std::string& what, const std::string& given) {
   const auto all = names_of(table);
