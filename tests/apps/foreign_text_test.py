@@ -75,9 +75,9 @@ class ForeignText(ProgramTest):
         link.symlink_to(checkpoint)
         for command in (('weights', '--from', checkpoint, '--to', model), ('weights', '--from', model, '--to', link / 'new.safetensors'),
                         ('compare', checkpoint, checkpoint, '--csv', checkpoint / 'state.json'),
-                        ('analyze', '--source', self.dir, '--csv', model), ('analyze', '--source', self.dir, '--html', model),
-                        ('analyze', self.config(), '--html', model), ('memory', self.config(), '--html', model),
-                        ('checklist', self.config(), '--device', 'cpu', '--html', model),
+                        ('analyze', '--source', self.dir, '--csv', model), ('analyze', '--source', self.dir, '--html', checkpoint / 'page.html'),
+                        ('analyze', self.config(), '--html', checkpoint / 'page.html'), ('memory', self.config(), '--html', checkpoint / 'page.html'),
+                        ('checklist', self.config(), '--device', 'cpu', '--html', checkpoint / 'page.html'),
                         ('predict', '--checkpoint', checkpoint, '--logits', checkpoint / 'l.npy', self.dir / 'none.png')):
             with self.subTest(command[0]): self.assertFails(npu_tool(*command), 2, 'inside a checkpoint', 'elsewhere')
         self.assertEqual({path.name: path.read_bytes() for path in checkpoint.iterdir()}, before)

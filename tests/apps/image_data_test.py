@@ -207,7 +207,7 @@ class ImageData(ProgramTest):
         self.assertIn('test/acc1 0.0000', text)
         (self.dir / 'images/test').rename(self.dir / 'images/other')
         self.assertFails(npu_tool('eval', '--checkpoint', self.dir / 'out/run/version_0', '--split', 'test'), 2,
-                         'image_folder has no test data; hint: those of an image_folder are in ROOT/test/<class>/')
+                         'image_folder has no test data', 'those of an image_folder are in ROOT/test/<class>/')
 
     def test_classes_of_different_sizes_are_balanced(self):
         self.images('train', 8)
@@ -247,8 +247,11 @@ class ImageData(ProgramTest):
                         self.assertEqual((row['class_1'], row['error']), (row['image'].split('/')[-2], ''))
         self.check_page_of_answers(run, folder, printed)
         self.assertFails(npu_tool('predict', '--checkpoint', run, folder, '--to', self.dir / 'answers.txt'), 2, '.csv or .jsonl')
-        for option in ('--to', '--logits'):
-            self.assertFails(npu_tool('predict', '--checkpoint', run, folder, option, self.dir / 'a.csv', '--html', self.dir / 'a.csv'), 2, 'the same file')
+        image = next(folder.glob('*/*.png'))
+        before = image.read_bytes()
+        for option, ending in ('--html', '.html'), ('--logits', '.npy'):
+            self.assertFails(npu_tool('predict', '--checkpoint', run, option, image, folder), 2, f'{image}; allowed: a name that ends in {ending}')
+        self.assertEqual(image.read_bytes(), before)
         self.assertFails(npu_tool('predict', '--checkpoint', run), 2, 'no images are given')
         self.assertFails(npu_tool('predict', '--checkpoint', run, '--list', self.dir / 'none'), 3, 'cannot be read or names no image')
 

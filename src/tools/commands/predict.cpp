@@ -167,8 +167,6 @@ int predict(PredictArguments args, const Parts& parts) {
   }
   check_arguments(args);
   check_answers_file(args.to);
-  check(args.html.empty() || (args.html != args.to && args.html != args.logits), ErrorKind::Usage, kPredictImages,
-        "--html and another option name the same file, ", args.html);
   check_writable({args.logits, args.to, args.html});
   args.images = image_files(args.images);
   const auto predicted = predictions_of(args, parts);

@@ -1,12 +1,15 @@
 // npu_tool SUBCOMMAND ...: tools around training; each prints JSON with --json.
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include "commands.hpp"
 #include "npu_train/core/c_locale.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
+#include "npu_train/core/text.hpp"
 #include "npu_train/device/host_arena.hpp"
 #include "npu_train/tools/commands/main.hpp"
 #include "tools/commands/train_app/cli.hpp"
@@ -24,6 +27,26 @@ void add_section(CLI::App& app, const std::string& title, cli::Command& run, con
   (add(app, run), ...);
   const auto now = all();
   for (size_t i = before; i < now.size(); ++i) now[i]->group(title);
+}
+
+// Requires names of files that are written: `predict --html *.jpg` would otherwise replace the first image with the page.
+void check_output_names(CLI::App& app) {
+  const auto ends_in = [](const std::vector<std::string>& endings) {
+    return CLI::Validator(
+        [endings](const std::string& file) {
+          const auto fits = [&](const std::string& ending) { return to_lower(file).ends_with(ending); };
+          return file.empty() || std::any_of(endings.begin(), endings.end(), fits)
+                     ? std::string()
+                     : file + "; allowed: a name that ends in " + join(endings, " or ");
+        },
+        "");
+  };
+  for (auto* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (auto* html = sub->get_option_no_throw("--html")) html->check(ends_in({".html", ".htm"}));
+    if (auto* logits = sub->get_option_no_throw("--logits"); logits != nullptr && logits->get_items_expected_max() > 0)
+      logits->check(ends_in({".npy"}));
+    check_output_names(*sub);
+  }
 }
 
 }  // namespace
@@ -53,6 +76,7 @@ int tool_main(int argc, char** argv, const Parts& parts) {
   add_section(app, "Machines (npu_train::check)", run, [&](CLI::App& to, cli::Command& command) { cli::add_doctor(to, command, launch); });
   add_section(app, "Migration (npu_train::migrate)", run, cli::add_analyze, cli::add_checklist);
   add_section(app, "Several processes", run, [&](CLI::App& to, cli::Command&) { cli::add_launch(to, launch); });
+  check_output_names(app);
   try {
     const CLocale numbers;
     app.parse(argc, argv);
