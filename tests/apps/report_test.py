@@ -72,6 +72,9 @@ class OfRuns(ProgramTest):
         (run / 'history.json').unlink()
         lines = (run / 'metrics.csv').read_text().splitlines()[:4]
         (run / 'metrics.csv').write_text('\n'.join(lines) + '\n0,9,tra')
+        (run / 'diverged').mkdir()
+        self.assertIn('the run diverged', self.report(run)['runs'][0]['end'])
+        (run / 'diverged').rmdir()
         [result] = self.report(run)['runs']
         self.assertEqual((result['epochs'], result['end']), (0, 'none recorded: the run has not ended, or was killed'))
         self.assertEqual(result['steps'], int(lines[-1].split(',')[1]))

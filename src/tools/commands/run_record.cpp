@@ -66,6 +66,7 @@ RunRecord read_run(const fs::path& folder) {
   } catch (const Error& e) {  // not essential: for example, a run that is killed at its start leaves an empty file
     out.monitor_error = e.what();
   }
+  out.diverged = fs::exists(folder / "diverged");
   out.overflow = read_overflow(folder / "overflow_report.json");
   return out;
 }

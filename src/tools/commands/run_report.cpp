@@ -104,7 +104,9 @@ struct Epochs {
 
 std::string end_of(const RunRecord& run) {
   const auto* reason = run.history.find("reason");
-  return reason != nullptr ? reason->text(run.name + "/history.json") : "none recorded: the run has not ended, or was killed";
+  if (reason != nullptr) return reason->text(run.name + "/history.json");
+  return run.diverged ? "none recorded: the run diverged, and its folder diverged has the state"
+                      : "none recorded: the run has not ended, or was killed";
 }
 
 // Returns the number of the run's steps; steps for which a program logged values do not count.
@@ -113,7 +115,8 @@ int64_t steps_of(const RunRecord& run) {
   double out = 0;
   for (size_t i = 0; i < run.steps.size(); ++i)
     if (run.rows.rows[i][phase] != "log") out = std::max(out, run.steps[i]);
-  return static_cast<int64_t>(out);
+  const auto* at_end = run.history.find("global_step");  // the last steps may have no row
+  return std::max(static_cast<int64_t>(out), at_end != nullptr ? at_end->integer(run.name + "/history.json") : 0);
 }
 
 // Returns the numbers of a run that do not depend on its task.
@@ -220,11 +223,17 @@ void add_metrics(Report& out, const Runs& runs) {
 // Adds a plot of a column: its values in training and validation, for each run.
 void add_plot(Report& out, const Runs& runs, const std::string& column, const std::string& title, bool log_y = false) {
   LinePlot plot{.title = title, .x_label = "step", .y_label = column, .log_y = log_y};
-  for (const auto& run : runs) {
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const auto& run = runs[i];
     const std::string of = runs.size() > 1 ? run.name + " " : "";
+    // A run has one colour in all plots, and dashed lines for its validation.
+    const auto style = [&](std::string_view phase) {
+      constexpr size_t kColors = 8;
+      return runs.size() > 1 ? static_cast<int64_t>(i % kColors + (phase == "val" ? kColors : 0)) : -1;
+    };
     for (auto [phase, curve] : {std::pair("train", training_curve(run, column)), std::pair("val", curve_of(run, "val", column)),
                                 std::pair("logged", curve_of(run, "log", column))})
-      if (curve.any()) plot.series.push_back({of + phase, std::move(curve.step), std::move(curve.value)});
+      if (curve.any()) plot.series.push_back({of + phase, std::move(curve.step), std::move(curve.value), {}, style(phase)});
   }
   const bool flat = std::all_of(plot.series.begin(), plot.series.end(),
                                 [&](const auto& s) { return std::all_of(s.y.begin(), s.y.end(), [&](double y) { return y == 0; }); });

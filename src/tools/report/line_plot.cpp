@@ -126,6 +126,11 @@ class Painter {
   }
 
  private:
+  std::string color_of(size_t series) const {
+    const auto style = plot_.series[series].style;
+    return color_class(style < 0 ? series : static_cast<size_t>(style));
+  }
+
   void measure(const LinePlot::Series& series, const Curve& curve) {
     for (const auto i : curve.gaps) x_extent_.include(series.x[i]);
     for (const auto& point : curve.points) {
@@ -145,7 +150,7 @@ class Painter {
   std::string legend() const {
     std::string out;
     for (size_t s = 0; s < plot_.series.size(); ++s)
-      if (!plot_.series[s].name.empty()) out += "<li class=\"" + color_class(s) + "\">" + escape_html(plot_.series[s].name) + "</li>";
+      if (!plot_.series[s].name.empty()) out += "<li class=\"" + color_of(s) + "\">" + escape_html(plot_.series[s].name) + "</li>";
     const auto tell = [&](int64_t count, const char* what) {
       if (count > 0) out += "<li class=\"lost\">" + with_commas(count) + " " + what + "</li>";
     };
@@ -173,8 +178,8 @@ class Painter {
       const bool alone = points[k].after_gap && (k + 1 == points.size() || points[k + 1].after_gap);
       if (all_dots || alone) dots += "<path class=\"dot\" d=\"M" + at + "h0\"><title>" + text + "</title></path>\n";
     }
-    return "<g class=\"series " + color_class(s) + (points.size() > kMostDots ? " many" : "") + "\" data-name=\"" +
-           escape_html(series.name) + "\" data-t=\"" + texts + "\">\n<path class=\"line\" d=\"" + line + "\"/>\n" + dots + "</g>\n";
+    return "<g class=\"series " + color_of(s) + (points.size() > kMostDots ? " many" : "") + "\" data-name=\"" + escape_html(series.name) +
+           "\" data-t=\"" + texts + "\">\n<path class=\"line\" d=\"" + line + "\"/>\n" + dots + "</g>\n";
   }
 
   // Draws one stroke for all gaps at the same place.

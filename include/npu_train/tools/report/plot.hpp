@@ -13,6 +13,7 @@ struct LinePlot {
     std::string name;
     std::vector<double> x{}, y{};       ///< of equal length; the points are connected in this order
     std::vector<std::string> labels{};  ///< none, or one per point: shown next to its values on hover
+    int64_t style = -1;                 ///< colour, from 0 to 7, and the same from 8 to 15 as dashed lines; -1: by position
   };
   /// A vertical line.
   struct Mark {
