@@ -172,9 +172,35 @@ function fitTables() {
   }
 }
 
+// npu_tool serve loads the page again and again: the choices made in it stay. A file begins without any.
+function keepChoices() {
+  if (!location.protocol.startsWith('http')) return;
+  const fields = [...document.querySelectorAll('section input, section select')], heads = [...document.querySelectorAll('th')];
+  const all = [...document.querySelectorAll('.all')];
+  const read = () => JSON.parse(sessionStorage.getItem('choices'));
+  const before = read();
+  if (before && before.shape === fields.length + '/' + heads.length) {
+    fields.forEach((field, i) => {
+      if (field.value === before.values[i]) return;
+      field.value = before.values[i];
+      field.dispatchEvent(new Event(field.tagName === 'SELECT' ? 'change' : 'input'));
+    });
+    heads.forEach((head, i) => {
+      for (let k = 0; k < 2 && head.getAttribute('aria-sort') !== before.sorts[i]; ++k) head.firstElementChild.click();
+    });
+    all.forEach((button, i) => { if (before.all[i]) button.click(); });
+    if (before.focus >= 0) fields[before.focus].focus({preventScroll: true});
+  }
+  addEventListener('pagehide', () => sessionStorage.setItem('choices', JSON.stringify({
+    shape: fields.length + '/' + heads.length, values: fields.map(field => field.value), sorts: heads.map(head => head.getAttribute('aria-sort')),
+    all: all.map(button => !button.closest('section').querySelector('table').classList.contains('limited')),
+    focus: fields.indexOf(document.activeElement)})));
+}
+
 document.querySelectorAll('.area').forEach(pointing);
 document.querySelectorAll('section.table').forEach(tableTools);
 document.querySelectorAll('section.gallery').forEach(galleryTools);
+keepChoices();
 fitTables();
 addEventListener('resize', fitTables);
 })();
