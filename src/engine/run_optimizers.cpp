@@ -41,6 +41,15 @@ double epochs_before_averages(const RunConfig& config, const LrSchedule& schedul
   return out;
 }
 
+/// Whether a run of so many epochs and steps (at most 0: not known) ends before the first average of kind swa.
+bool never_averages(const AverageOptions& average, int64_t epochs, int64_t steps) {
+  constexpr double kNever = 1e15;  // of runs that are to have none: see without_side_effects()
+  if (!average.enabled || average.kind != "swa" || average.start >= kNever) return false;
+  const bool by_epochs = average.start >= 1 || average.every == 0;
+  const double first = average.start >= 1 ? average.start : static_cast<double>(average.before_averages(epochs));
+  return (by_epochs && epochs > 0 && first >= static_cast<double>(epochs)) || (steps > 0 && average.every > steps);
+}
+
 /// Logs each group that a rule of the configuration has made, with its rate and weight decay. `of`: "optimizer", or its name.
 void announce_groups_of(const std::string& of, const Optimizer& optimizer) {
   const auto& groups = optimizer.groups();
@@ -165,6 +174,9 @@ void Run::make_schedule(const RunConfig& config, const Parts& parts) {
     *schedule = schedule->then(std::round(start * unit), static_cast<double>(config.average.anneal_epochs) * unit, config.average.lr / rate,
                                config.average.anneal == "cosine");
   }
+  if (strategy->ranks().is_main() && never_averages(config.average, context.total_epochs, context.total_steps))
+    log_warning("average.kind=swa: the run ends before its first average: average.start=", config.average.start,
+                ", average.every=", config.average.every, "; hint: smaller ones, or a longer run");
   const auto length = schedule->by_epoch() ? context.total_epochs : context.total_steps;
   if (strategy->ranks().is_main() && length > 0 && schedule->warmup() >= static_cast<double>(length))
     log_warning("lr_scheduler: the warm-up has ", schedule->warmup(), schedule->by_epoch() ? " epochs" : " steps", " and the run ", length,

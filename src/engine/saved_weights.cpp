@@ -10,7 +10,7 @@ SavedWeights saved_weights(const std::string& checkpoint, WeightSet set) {
   const auto averages = state.find("ema");
   SavedWeights out{.has_averages = averages != state.end() && !averages->second.tensors.empty()};
   check(set != WeightSet::Ema || out.has_averages, ErrorKind::Checkpoint, "weights", checkpoint,
-        ": has no averages, since the run had no average.enabled; hint: --weights plain");
+        ": has no averages: the run had no section average, or none had begun (average.start) when it was saved; hint: --weights plain");
   out.averages = out.has_averages && set != WeightSet::Plain;
   auto& model = state["model"].tensors;
   if (out.averages)

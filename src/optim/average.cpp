@@ -212,7 +212,8 @@ void WeightAverage::load_state(const State& saved) {
   std::vector<std::pair<at::Tensor, at::Tensor>> entries;
   const auto load = [&](const std::string& key, const at::Tensor& to, at::IntArrayRef sizes, const auto& part_of) {
     const auto found = state.tensors.find(key);
-    check(found != state.tensors.end(), ErrorKind::Checkpoint, kAverage, "the saved state has no ", key);
+    check(found != state.tensors.end(), ErrorKind::Checkpoint, kAverage, "the saved state has no ", key,
+          "; hint: its averages are of other parameters: resume with the same model and average.of");
     const at::Tensor part = part_of(found->second);
     check(part.defined(), ErrorKind::Checkpoint, kAverage, key, " has the shape ", found->second.sizes(), " in the saved state, ", sizes,
           " here");

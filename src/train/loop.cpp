@@ -100,7 +100,7 @@ RunResult TrainLoop::fit() {
         const auto report = train_epoch();
         if (!report) break;
         check(!fresh || step_->attempts() > before, ErrorKind::Data, "Trainer::fit", "the training data gave no batch in epoch ",
-              report->epoch, "; hint: look at trainer.limit_train_batches and data.drop_last");
+              report->epoch, "; hint: npu_tool data check counts the samples; look also at trainer.limit_train_batches and data.drop_last");
         check(!fresh || jobs_->sums.weight() > 0, ErrorKind::Data, "Trainer::fit", "no target of epoch ", report->epoch,
               " counts, so there is nothing to train on; hint: look at the targets, at task.ignore_index, and at prompts as long as the "
               "texts");
@@ -111,7 +111,8 @@ RunResult TrainLoop::fit() {
       }
     }
     if (epoch_open_ && !jobs_->limits.requested()) take_statistics(/*stoppable=*/true);
-    if (epoch_open_ && !jobs_->limits.requested() && validates() && at_.validated_batch != at_.batch_in_epoch) validate_at_stop();
+    if (epoch_open_ && !jobs_->limits.requested() && validates() && at_.validated_batch != at_.batch_in_epoch)
+      validate_at_stop(/*stoppable=*/true);
     jobs_->writer.finish(/*wait=*/true);
     if (!jobs_->writer.has(step_->attempts(), jobs_->ranking.score())) save_checkpoint();
     if (!jobs_->limits.requested()) average_checkpoints();
@@ -348,8 +349,8 @@ std::optional<Scalars> TrainLoop::validate_weights(bool stoppable) {
 }
 
 /// Gives the checkpoint at a stop a score. Changes no other state, because a run that is not stopped here makes no such validation.
-void TrainLoop::validate_at_stop() {
-  const auto val = measure_weights(/*stoppable=*/true);
+void TrainLoop::validate_at_stop(bool stoppable) {
+  const auto val = measure_weights(stoppable);
   if (!val) return jobs_->limits.end_by_request();
   jobs_->ranking.score_only(jobs_->sums.train(), *val);
   call_back([&](Callback& c) { c.on_stop_validation(*this, *val); });

@@ -65,9 +65,11 @@ void TrainLoop::average_checkpoints() {
     return;
   }
   if (ranks.is_main()) log_info("average.kind=checkpoints: the mean of ", averaged, " checkpoints, at step ", at_.global_step);
+  if (ranks.is_main() && averaged < wanted)
+    log_warning("average.kind=checkpoints: fewer than average.last, ", wanted, ": the folder of this run has no more");
   take_statistics(/*stoppable=*/false);
   jobs_->averaging.statistics_taken();
-  if (validates() && measure_weights(/*stoppable=*/false)) jobs_->ranking.score_only(jobs_->sums.train(), last_val_);
+  if (validates()) validate_at_stop(/*stoppable=*/false);
   save_checkpoint();
 }
 

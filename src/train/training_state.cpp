@@ -248,8 +248,14 @@ void load_training(const LoopParts& parts, LoopPosition& position, const SavedPa
   }
   if (parts.average != nullptr && !parts.average->follows_steps() && !saved.has("ema"))
     parts.average->reset();  // the checkpoint was written before the first update
-  else if (parts.average != nullptr)
+  else if (parts.average != nullptr) {
+    check(saved.has("ema"), ErrorKind::Checkpoint, kLoopState,
+          "the checkpoint has no averages of weights, and average.kind=ema continues some; hint: average.enabled=false, or begin a new run "
+          "with "
+          "its weights (model.weights)");
     load("ema", [&](const State& s) { parts.average->load_state(s); });
+  } else if (saved.has("ema") && parts.strategy->ranks().is_main())
+    log_warning("the checkpoint has averages of weights; this run makes none (average.enabled), so they are dropped");
   load_compression_state(*parts.strategy, saved);
   load("rng", [&](const State& s) { set_generators_of_rank(parts.strategy->ranks(), s); });
   if (parts.train_loader != nullptr)

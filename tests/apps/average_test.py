@@ -1,6 +1,8 @@
 """Averages of weights: npu_tool average against the means of numbers, average.kind=checkpoints against npu_tool average, and average.kind=swa
 against PyTorch."""
 import array
+import array
+import csv
 import json
 import math
 import pathlib
@@ -49,6 +51,10 @@ class Average(ProgramTest):
     def test_a_run_that_averages_its_last_checkpoints(self):
         self.assertDone(train_app(self.config(precision='32-true', workers=0), f'output.dir={self.dir}/mean', *SETTINGS, 'average={kind: checkpoints, last: 2}', 'checkpoint.save_top_k=1'))
         last = run_dir(self.dir / 'mean') / 'checkpoints/last'
+        with open(run_dir(self.dir / 'mean') / 'metrics.csv', newline='') as file: rows = [row for row in csv.DictReader(file) if row['phase'] == 'val']
+        final = json.loads((run_dir(self.dir / 'mean') / 'history.json').read_text())['final_val']
+        self.assertAlmostEqual(float(rows[-1]['loss']), final['loss'], delta=1e-6)  # of the mean
+        self.assertEqual(rows[-1]['step'], rows[-2]['step'])  # that of the weights is before it
         means = {name: array.array('f', data) for name, (_, _, data) in self.averaged(run_dir(self.dir / 'mean'), '--last', 2, '--weights', 'plain').items()}
         kept = {name.removeprefix('average/'): array.array('f', data) for name, (_, _, data) in safetensors_of(last / 'ema.safetensors').items() if name.startswith('average/')}
         self.assertEqual(set(kept), set(means))

@@ -93,7 +93,7 @@ class TrainApp(ProgramTest):
         self.assertIn('without effect: average.decay', said[2])
         self.assertNotIn('early_stopping.patience', said[2].split('without effect')[1].splitlines()[0])
 
-    def test_a_warm_up_as_long_as_the_run_and_a_rate_that_never_falls_are_reported(self):
+    def test_what_a_run_is_too_short_for_is_reported(self):
         schedule = 'lr_scheduler={name: cosine, interval: step, warmup_steps: 8}'
         for steps, reported in ((8, True), (9, False)):
             said = train_app(self.config(), schedule, f'trainer.max_steps={steps}', 'trainer.limit_val_batches=0', 'output.dir=""')
@@ -104,6 +104,10 @@ class TrainApp(ProgramTest):
                              'trainer.limit_val_batches=0', 'output.dir=""')
             self.assertDone(said)
             self.assertEqual('step never changes the learning rate within the 3 steps of this run' in said[2], reported, said[2])
+        for average, reported in (('start: 0, every: 4', True), ('start: 0, every: 3', False), ('start: 1', True)):
+            said = train_app(self.config(), f'average={{kind: swa, {average}}}', 'trainer.max_epochs=1', 'trainer.max_steps=3', 'trainer.limit_val_batches=0', 'output.dir=""')
+            self.assertDone(said)
+            self.assertEqual('average.kind=swa: the run ends before its first average' in said[2], reported, said[2])
 
     def test_usage_errors_end_with_2_and_say_what_to_do(self):
         config = self.config()

@@ -114,6 +114,26 @@ TEST_CASE("before its start, swa validates the weights, and checkpoints have no 
   CHECK(snapshot(*rest).count("ema") == 1);
 }
 
+TEST_CASE("a longer run begins the averages of kind swa again at its own start") {
+  Toy toy;
+  toy.with_average({.enabled = true, .kind = "swa", .start = 0.5});
+  auto loop = toy.loop({.max_epochs = 2});
+  loop->fit();
+  CHECK(toy.average->updates() == 1);
+  const auto state = snapshot(*loop);
+
+  Toy longer;
+  longer.with_average({.enabled = true, .kind = "swa", .start = 0.5});
+  auto rest = longer.loop({.max_epochs = 6});
+  const auto copies = std::make_shared<Copies>(longer);
+  rest->add_callback(copies);
+  rest->load_state(state);
+  rest->fit();
+  REQUIRE(copies->epochs.size() == 4);
+  CHECK(longer.average->updates() == 3);
+  check_means(*longer.average, copies->epochs, 1, 4);
+}
+
 TEST_CASE("the running statistics of the averages are those of libtorch's BatchNorm without momentum over the training data") {
   Toy toy;
   toy.with_average({.enabled = true, .kind = "swa", .start = 1});

@@ -52,8 +52,9 @@ class Callback : public Stateful {
   virtual void on_validation_batch(TrainLoop& /*loop*/, int64_t /*done*/, std::optional<int64_t> /*total*/) {}
   /// Called after each validation that the configuration schedules: at the end of epochs and by trainer.val_check_interval.
   virtual void on_validation_end(TrainLoop& /*loop*/, const Scalars& /*metrics*/) {}
-  /// Called after the extra validation that a run makes if max_steps or max_time stops it inside an epoch. Only for reports: a run that is
-  /// stopped and resumed must equal one that is not, so this must not change any state or learning rate.
+  /// Called after the extra validation that a run makes if max_steps or max_time stops it inside an epoch, and after that of the mean of
+  /// the last checkpoints. Only for reports: a run that is stopped and resumed must equal one that is not, so this must not change any
+  /// state or learning rate.
   virtual void on_stop_validation(TrainLoop& /*loop*/, const Scalars& /*metrics*/) {}
   /// Called before the epoch's checkpoint is written.
   virtual void on_epoch_end(TrainLoop& /*loop*/, const EpochReport& /*report*/) {}

@@ -187,7 +187,7 @@ class TrainLoop {
   std::optional<Scalars> run_validation(Loader& loader, int64_t limit, Pass pass, bool stoppable);
   std::optional<Scalars> measure_weights(bool stoppable);
   std::optional<Scalars> validate_weights(bool stoppable);
-  void validate_at_stop();
+  void validate_at_stop(bool stoppable);
   bool take_statistics(bool stoppable);
   void average_checkpoints();
   void note(const Scalars& train, const Scalars& val);

@@ -1,6 +1,7 @@
 #include "train/callbacks/averaging.hpp"
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/log.hpp"
 
 namespace npu_train::detail {
 
@@ -23,7 +24,15 @@ bool Averaging::has_begun(int64_t epoch, int64_t global_step) const {
 
 void Averaging::note_step(int64_t epoch, int64_t global_step) {
   if (is("checkpoints") && average_->updates() > 0) average_->reset();  // that of a run which continues
-  if (!is("swa") || average_->options().every == 0) return;
+  if (!is("swa")) return;
+  // Those of a run that was shorter: its averages began where this one still trains.
+  if (average_->updates() > 0 && !has_begun(epoch, global_step)) {
+    log_warning(
+        "average.kind=swa: the averages of the checkpoint are discarded, because in this longer run they begin later (average.start)");
+    average_->reset();
+    judged_ = false;
+  }
+  if (average_->options().every == 0) return;
   if (global_step % average_->options().every == 0 && has_begun(epoch, global_step)) add(optimizer_.parameters(), global_step);
 }
 
