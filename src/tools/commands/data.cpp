@@ -22,7 +22,13 @@ struct DataArguments {
 
 RunConfig data_config(const DataArguments& args, const char* command, const Parts& parts) {
   const auto [file, overrides] = split_words(args.words);
-  check(!file.empty(), ErrorKind::Usage, command, "no configuration is given; hint: add CONFIG.yaml [key=value ...]");
+  const bool takes_folders = std::string_view(command) == "data stats";
+  check(!file.empty(), ErrorKind::Usage, command, "no configuration is given; hint: add CONFIG.yaml [key=value ...]",
+        takes_folders ? ", or a folder of images" : "");
+  std::error_code none;
+  check(takes_folders || !std::filesystem::is_directory(file, none), ErrorKind::Usage, command, file,
+        ": this is a folder; allowed: CONFIG.yaml [key=value ...]; hint: npu_tool data stats reads a folder of images; with a "
+        "configuration: data='{name: image_folder, root: FOLDER}'");
   return load_config(file, overrides, parts);
 }
 
@@ -70,6 +76,7 @@ int data_show(const DataArguments& args, const Parts& parts) {
   report.data({{"html", args.html}});
   show(report, args.json, args.html);
   const auto missing = unreadable_images(shown);
+  check(!shown.samples.empty(), ErrorKind::Data, "data show", "there are no samples to show");
   check(missing.empty(), ErrorKind::Data, "data show", missing.size(), " of ", shown.samples.size(),
         " images cannot be shown: ", npu_train::detail::first_few(missing, 8), "; ", args.html, " has the reasons");
   return 0;

@@ -1,5 +1,6 @@
 #include "npu_train/tools/probe/data_check.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "npu_train/core/error.hpp"
@@ -37,14 +38,19 @@ Report report_of(const DataCheck& check) {
   ReportTable classes;
   for (const auto& c : check.classes) classes.add({both("class", c.name), both("train", c.train), both("val", c.val)});
   out.table("classes", std::move(classes));
-  if (check.passed())
+  if (check.train + check.val == 0)
+    out.verdict("there are no samples", Tone::Bad);
+  else if (check.passed())
     out.verdict("every sample can be read", Tone::Good);
   else
     out.verdict(
         with_commas(static_cast<int64_t>(check.bad.size())) + " of " + with_commas(check.train + check.val) + " samples cannot be read:",
         Tone::Bad);
   out.table("bad", table_of_bad_samples(check.bad));
-  if (!check.passed()) out.remarks("hint", {"repair or remove them, or train with data.on_bad_sample=skip"});
+  const bool archives = std::any_of(check.bad.begin(), check.bad.end(), [](const auto& b) { return b.message.starts_with("[tar]"); });
+  if (!check.bad.empty())
+    out.remarks("hint", {archives ? "repair or remove them; data.on_bad_sample=skip omits samples, but not damaged archives"
+                                  : "repair or remove them, or train with data.on_bad_sample=skip"});
   out.data({{"passed", check.passed()}});
   return out;
 }

@@ -197,17 +197,6 @@ std::string mixing_of(const DataOptions& options) {
   return out.empty() ? "none" : join(out);
 }
 
-/// Draws samples by the seed, and describes them.
-std::vector<ShownSample> chosen_samples(const Dataset& data, const DatasetInfo& info, uint64_t seed, int64_t count) {
-  auto order = permutation(derive_seed(seed, kDataShow), 0, data.size());
-  order.resize(static_cast<size_t>(std::min(count, data.size())));
-  std::sort(order.begin(), order.end());
-  std::vector<ShownSample> out;
-  for (const auto index : order)
-    out.push_back({.index = index, .file = data.where(index), .label = name_of_class(info, data.label(index))});
-  return out;
-}
-
 /// Returns the label of an image, or -1 if it cannot be read.
 int64_t label_of(const PendingImage& image) {
   try {
@@ -216,6 +205,25 @@ int64_t label_of(const PendingImage& image) {
     if (error.kind() != ErrorKind::Data) throw;
     return -1;
   }
+}
+
+/// Returns the label of sample `index`, which some data sets know only when they read the image; -1 if there is none.
+int64_t label_of(const Dataset& data, int64_t index) {
+  const auto known = data.label(index);
+  const auto* images = dynamic_cast<const ImageDataset*>(&data);
+  if (known >= 0 || images == nullptr || images->targets() > 0) return known;
+  return label_of({data.where(index), [&] { return images->image(index); }});
+}
+
+/// Draws samples by the seed, and describes them.
+std::vector<ShownSample> chosen_samples(const Dataset& data, const DatasetInfo& info, uint64_t seed, int64_t count) {
+  auto order = permutation(derive_seed(seed, kDataShow), 0, data.size());
+  order.resize(static_cast<size_t>(std::min(count, data.size())));
+  std::sort(order.begin(), order.end());
+  std::vector<ShownSample> out;
+  for (const auto index : order)
+    out.push_back({.index = index, .file = data.where(index), .label = name_of_class(info, label_of(data, index))});
+  return out;
 }
 
 /// Describes the first samples of a stream in its first epoch.

@@ -25,6 +25,12 @@ TEST_CASE("a data set that can be read is counted by class") {
   CHECK(has(to_text(found), "every sample can be read"));
 }
 
+TEST_CASE("data without a sample are not called good") {
+  const DataCheck none;
+  CHECK_FALSE(none.passed());
+  CHECK(has(to_text(none), "there are no samples"));
+}
+
 TEST_CASE("a sample that its data set cannot name is listed like one that it cannot read") {
   struct Nameless final : Dataset {
     int64_t size() const override { return 40; }

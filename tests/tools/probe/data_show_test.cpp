@@ -98,6 +98,7 @@ class GrayImages final : public ImageDataset {
  public:
   GrayImages(int64_t size, std::function<void(int64_t)> on_read) : size_(size), on_read_(std::move(on_read)) {}
   int64_t size() const override { return size_; }
+  int64_t label(int64_t index) const override { return index % 2; }
   LabelledImage image(int64_t index) const override {
     on_read_(index);
     return {Image::view(gray_.data(), 5, 6, 3), {}, index % 2};

@@ -30,7 +30,8 @@ struct DataCheck {
   int64_t train = 0, val = 0;
   std::vector<ClassCount> classes;  ///< readable samples; empty if targets are not classes
   std::vector<BadSample> bad;       ///< in order of the samples
-  bool passed() const { return bad.empty(); }
+  /// Whether there are samples, and all can be read.
+  bool passed() const { return bad.empty() && train + val > 0; }
 };
 
 /// Opens the configuration's data set and reads every sample, on up to 16 cores; images are decoded, but not transformed. A stream is read
