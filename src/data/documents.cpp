@@ -23,7 +23,8 @@ TokenDocuments::TokenDocuments(std::vector<TokenFile> files, const DocumentRules
   check(!files_->empty(), ErrorKind::Data, kDocuments, "no files of tokens");
   for (size_t i = 0; i < files_->size(); ++i) scan(static_cast<int32_t>(i));
   size_ = static_cast<int64_t>(places_->size());
-  check(size_ > 0, ErrorKind::Data, kDocuments, files_->front().path(), ": no document remains; ", counts_.str(rules_.context));
+  const auto omitted = counts_.str(rules_.context);
+  check(size_ > 0, ErrorKind::Data, kDocuments, files_->front().path(), ": no document remains", omitted.empty() ? "" : "; " + omitted);
 }
 
 void TokenDocuments::scan(int32_t number) {

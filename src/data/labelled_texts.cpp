@@ -155,8 +155,9 @@ LabelledTexts::LabelledTexts(const std::vector<std::string>& files, const Docume
   for (size_t i = 0; i < labels.size(); ++i)
     if (labels[i].given()) lines->texts[i].label = classes.number(labels[i]);
   size_ = static_cast<int64_t>(lines->texts.size());
-  check(size_ > 0, ErrorKind::Data, kTexts, files.empty() ? std::string("no files") : files.front() + ": no text remains; ",
-        counts_.str(rules_.context));
+  const auto omitted = counts_.str(rules_.context);
+  check(size_ > 0, ErrorKind::Data, kTexts,
+        files.empty() ? "no files" : files.front() + (omitted.empty() ? ": there are no lines" : ": no text remains; " + omitted));
   lines_ = std::move(lines);
 }
 

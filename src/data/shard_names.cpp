@@ -93,9 +93,12 @@ std::vector<fs::path> shard_files(const std::string& root, const std::vector<std
       std::error_code error;
       const auto status = fs::status(path, error);
       if (!fs::is_directory(status)) {
+        const bool address = name.find("://") != std::string::npos || name.starts_with("pipe:");
         check(fs::is_regular_file(status), ErrorKind::Data, "webdataset", key, ": ", path.string(), ": ",
-              error ? error.message() : "is not a regular file",
-              "; allowed: .tar files, and folders of them; hint: they are relative to data.root");
+              error ? error.message() : "is not a regular file", "; allowed: .tar files, and folders of them; hint: ",
+              address                                          ? "only local files can be read: download the archives"
+              : name.find_first_of("*?[") != std::string::npos ? "train-{000..147}.tar, or a folder, in place of a pattern"
+                                                               : "they are relative to data.root");
         out.push_back(path);
         continue;
       }
@@ -106,7 +109,8 @@ std::vector<fs::path> shard_files(const std::string& root, const std::vector<std
         if (!hidden && to_lower(it->path().extension().string()) == ".tar" && it->is_regular_file(gone)) out.push_back(it->path());
       }
       check(!error, ErrorKind::Data, "webdataset", key, ": ", path.string(), ": ", error.message());
-      check(out.size() > before, ErrorKind::Data, "webdataset", key, ": ", path.string(), ": contains no .tar files");
+      check(out.size() > before, ErrorKind::Data, "webdataset", key, ": ", path.string(),
+            ": contains no .tar files; hint: compressed archives (.tar.gz, .tgz) must be decompressed");
       std::sort(out.begin() + static_cast<int64_t>(before), out.end());
     }
   }

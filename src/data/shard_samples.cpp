@@ -39,7 +39,8 @@ const SamplePart& part_of(const ShardSample& sample, const std::vector<std::stri
   std::vector<std::string> there;
   for (const auto& part : sample.parts) there.push_back(visible_start(part.extension, 40));
   check(count == 1, ErrorKind::Data, "webdataset", where, ": has ", count, " parts of ", join(extensions), "; allowed: one; it has ",
-        first_few(there, 10), "; hint: data.image and data.label name the parts");
+        first_few(there, 10), "; hint: data.image and data.label name the parts",
+        count == 0 ? ", which follow one another in the archive: tar --sort=name" : "");
   return *std::find_if(sample.parts.begin(), sample.parts.end(), is_wanted);
 }
 
@@ -59,10 +60,14 @@ std::string label_text(const std::string& content, const std::string& extension,
 int64_t class_of(const std::string& text, const DatasetInfo& info, const std::string& where) {
   const auto& names = info.class_names;
   const auto named = std::find(names.begin(), names.end(), text);
+  check(named == names.end() || std::find(named + 1, names.end(), text) == names.end(), ErrorKind::Data, "webdataset", where,
+        ": its class is '", visible_start(text, 40),
+        "', which data.class_names has twice; hint: different names, or numbers in the archives");
   if (named != names.end()) return named - names.begin();
   const auto number = whole_number(text);
   check(number && *number >= 0 && *number < info.num_classes, ErrorKind::Data, "webdataset", where, ": its class is '",
-        visible_start(text, 40), "'; allowed: 0 to ", info.num_classes - 1, names.empty() ? "" : ", and the names in data.class_names");
+        visible_start(text, 40), "'; allowed: 0 to ", info.num_classes - 1,
+        names.empty() ? "; hint: data.class_names allows names" : ", and the names in data.class_names");
   return *number;
 }
 

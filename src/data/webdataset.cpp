@@ -53,7 +53,10 @@ DatasetPair open_webdataset(const WebdatasetOptions& options, const TransformReg
     pair.val = open(options.val, "data.val");
   else
     log_warning("data.val is not set; the run does not validate");
-  if (!options.test.empty()) pair.open_test = [open, test = options.test] { return open(test, "data.test"); };
+  if (!options.test.empty()) {
+    shard_files(options.root, options.test, "data.test");  // a missing archive is an error now, not after the training
+    pair.open_test = [open, test = options.test] { return open(test, "data.test"); };
+  }
   set_pipelines(pair, info, transforms);
   return pair;
 }

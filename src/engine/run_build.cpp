@@ -260,7 +260,9 @@ void Run::choose_validated(const std::string& name) {
   if (validated == Split::Train) data.val = data.train;
   if (validated == Split::Test) data.val = data.open_test ? data.open_test() : nullptr;
   check(validated == Split::Val || data.val != nullptr, ErrorKind::Usage, "data", "the data set ", name, " has no ",
-        validated == Split::Test ? "test data; hint: those of an image_folder are in ROOT/test/<class>/" : "training samples to validate");
+        validated == Split::Test
+            ? "test data; hint: data.test names them, for data with this key; those of an image_folder are in ROOT/test/<class>/"
+            : "training samples to validate: they are a stream; allowed: val, test");
 }
 
 void Run::make_data(const RunConfig& config, const Parts& parts) {

@@ -307,7 +307,7 @@ TEST_CASE("bad lines are one error each") {
   says("{\"text\": \"\"}", "line 1: the text is empty");
   says("{\"text\": \"abcdef\"}", "line 1: the text has 7 tokens; allowed: at most 4", {{"context", 4}});
   says("{\"tokens\": [1, 300]}", "line 1: token 1 is 300; allowed: 0 to 257", {{"vocab_size", 258}});
-  says("", "no text remains");
+  says("", "there are no lines");
   const auto good = texts.lines("g.jsonl", "{\"text\": \"abcdef\"}\n{\"text\": \"\"}\n{\"text\": \"a\"}");
   CHECK(open_texts({{"train", good}, {"context", 4}, {"on_bad_sample", "skip"}}).summary() ==
         "1 samples, 1 document omitted (empty), 1 document omitted (longer than 4 tokens)");

@@ -361,6 +361,7 @@ TEST_CASE("webdataset: which members form a sample, and which of them are its im
   refused({image("a.png"), image("a.png"), text("a.cls", "1")}, "has 2 parts");
   for (const char* label : {"", "x", "-1", "1000", "1 2", "1.0"}) refused({image("a.png"), text("a.cls", label)}, "allowed: 0 to 999");
   refused({image("a.png"), text("a.cls", "wolf")}, "the names in data.class_names", "num_classes: 0\nclass_names: [cat, dog]");
+  refused({image("a.png"), text("a.cls", "cat")}, "which data.class_names has twice", "num_classes: 0\nclass_names: [cat, dog, cat]");
   refused({image("a.png"), text("a.json", "{")}, "sample a", "label: json");
   refused({image("a.png"), text("a.json", "[1]")}, "it must be an object", "label: json");
   refused({image("a.png"), text("a.json", R"({"label": 1.5})")}, "label", "label: json");
@@ -383,6 +384,9 @@ TEST_CASE("webdataset: images for validation and test, and what a configuration 
   CHECK(classes_of_epoch(of_folder, 0) == first_numbers(9));
 
   CHECK(has(archives.refuses("val: [missing.tar]").what(), "missing.tar: No such file or directory"));
+  CHECK(has(archives.refuses("test: [missing.tar]").what(), "data.test: "));
+  CHECK(has(archives.refuses("val: ['http://host/a.tar']").what(), "only local files"));
+  CHECK(has(archives.refuses("val: ['train-*.tar']").what(), "in place of a pattern"));
   CHECK(has(archives.refuses("val: [/dev/null]").what(), "/dev/null: is not a regular file"));
   for (const char* part : {"image: [jpg, PNG]", "image: ['']", "image: [.png]", "label: .cls", "label: CLS", "label: ''"})
     CHECK(has(archives.refuses(part).what(), "matches no part of a sample"));
