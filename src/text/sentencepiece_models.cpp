@@ -137,7 +137,6 @@ class PieceUnigram final : public PieceModel {
  public:
   PieceUnigram(const SentencePieceFile& file, const std::string& where) : PieceModel(file, where) {
     float least = std::numeric_limits<float>::max();
-    float most = std::numeric_limits<float>::min();  // the library begins with the smallest number above 0, too
     std::vector<std::pair<std::string_view, int32_t>> pieces;
     for (size_t id = 0; id < file.pieces.size(); ++id) {
       const auto& piece = file.pieces[id];
@@ -145,10 +144,8 @@ class PieceUnigram final : public PieceModel {
       if (is_usable(id)) pieces.emplace_back(piece.text, static_cast<int32_t>(id));
       if (piece.type != SentencePiece::Type::Normal) continue;
       least = std::min(least, piece.score);
-      most = std::max(most, piece.score);
     }
     constexpr float kUnknownPenalty = 10;
-    best_ = most;
     unknown_token_ = {unknown_, least - kUnknownPenalty};
     if (!pieces.empty()) trie_ = TokenTrie(std::move(pieces));
   }
@@ -158,7 +155,8 @@ class PieceUnigram final : public PieceModel {
     bool unknown = false;
     const auto score_of = [&](int32_t id, size_t bytes) {
       const auto index = static_cast<size_t>(id);
-      return is_user_defined(index) ? static_cast<float>(bytes) * best_ - 0.1F : scores_[index];
+      // A symbol of the user has the score of release 0.2.3, whatever the scores of the file are.
+      return is_user_defined(index) ? static_cast<float>(0.1 * static_cast<double>(bytes) - 0.1) : scores_[index];
     };
     best_path<float>(word, trie_, unknown_token_, score_of, [&](size_t begin, size_t end, int32_t id) {
       append(id == unknown_ ? kNoToken : id, word.substr(begin, end - begin), unknown, out);
@@ -167,7 +165,6 @@ class PieceUnigram final : public PieceModel {
 
  private:
   std::vector<float> scores_;  // by id
-  float best_ = 0;             // the largest score
   UnknownToken unknown_token_;
   TokenTrie trie_;
 };

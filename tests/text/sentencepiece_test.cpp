@@ -109,6 +109,12 @@ TEST_CASE("unigram takes the best sum; symbols of the user are nearly always par
   CHECK(ids_of(model, "a\u2603\u2603a") == PieceIds{3, 4, 0, 4});
 }
 
+TEST_CASE("a symbol of the user has a score by its length, whatever those of the pieces are") {
+  const auto model = kSpecialPieces + piece_of("\u2581", -9) + piece_of("a", -0.01F) + piece_of("b", -0.01F) +
+                     piece_of("ba", 0, kUserPiece) + trainer_of(kUnigramModel);
+  CHECK(ids_of(model, "ba") == PieceIds{3, 6});
+}
+
 TEST_CASE("sums of scores are floats") {
   const auto model = kSpecialPieces + piece_of("\u2581", 0) + piece_of("a", -1) + piece_of("b", -1) + piece_of("ab", -2.03F) +
                      piece_of("x", -1e6F) + trainer_of(kUnigramModel);
