@@ -34,7 +34,8 @@ ChatTemplate::~ChatTemplate() = default;
 ChatTemplate::ChatTemplate(const TextSettings& settings) : impl_(std::make_unique<Impl>()) {
   check(!settings.chat_template.empty(), ErrorKind::Data, "chat_template",
         settings.file.empty() ? "there is no tokenizer_config.json" : settings.file,
-        ": there is no chat_template, by which messages become a text; hint: give the text with --prompt");
+        ": there is no chat_template, by which messages become a text; hint: a tokenizer folder whose tokenizer_config.json or "
+        "chat_template.jinja has one");
   impl_->where = settings.file;
   impl_->nodes = detail::parse_jinja(settings.chat_template, impl_->where);
   const std::pair<const char*, const std::string&> tokens[] = {
@@ -87,7 +88,11 @@ ChatText ChatTemplate::with_answers(const Json& messages, Answers which, const s
 }
 
 std::string ChatTemplate::rendered(const Json& messages, bool generation_prompt, std::vector<std::pair<size_t, size_t>>* generated) const {
-  for (const auto& message : messages.items("messages")) message.at("role", "messages").text("messages: role");
+  const auto& all = messages.items("messages");
+  for (size_t i = 0; i < all.size(); ++i) {
+    const auto where = str_cat("messages, message ", i + 1);
+    all[i].at("role", where).text(where + ": role");
+  }
   auto variables = impl_->variables;
   variables.set("messages", messages);
   variables.set("add_generation_prompt", generation_prompt);

@@ -2,6 +2,7 @@
 ends, and train_app the loss of its texts and chats."""
 import json
 import pathlib
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -57,7 +58,7 @@ class HubText(ProgramTest):
 
     def test_every_prompt_of_a_file(self):
         examples = [each for each in self.expected['llama'] if each['words'][0] == '--prompt' and len(each['words']) == 2 and '\n' not in each['words'][1]]
-        (self.dir / 'prompts.txt').write_text(''.join(each['words'][1] + '\n' for each in examples))
+        (self.dir / 'prompts.txt').write_bytes(''.join(each['words'][1] + '\r\n' for each in examples).encode())  # as on Windows
         ours = self.found('llama_endless', '--prompts', self.dir / 'prompts.txt')
         self.assertEqual([each['tokens'] for each in ours], [each['tokens'] for each in examples])
         self.assertGreater(len(ours), 1)
@@ -170,12 +171,23 @@ output: {{logger: [csv]}}
         self.assertAlmostEqual(float(row['loss']) / self.losses['gpt2']['answers'], 1, delta=2e-5)
         self.assertNotAlmostEqual(self.losses['gpt2']['answers'] / self.losses['gpt2']['chats'], 1, delta=1e-4)
 
-    def test_adapters_learn_answers(self):
+    def test_adapters_learn_answers_that_end(self):
         steps = self.train('tuned', 'gpt2', 'chats', f'model={{weights: {self.folder}/gpt2, lora: {{rank: 8, alpha: 16, targets: [attention, mlp]}}}}', 'optimizer={name: adamw, lr: 0.02}',
                            'trainer.max_epochs=30')
         self.assertLess(float(steps[-1]['loss']), 0.5 * float(steps[0]['loss']))
         said = json.loads(self.assertDone(npu_tool('generate', '--checkpoint', run_dir(self.dir / 'tuned'), '--tokenizer', self.folder / 'gpt2', '--prompt', 'a', '--max-new-tokens', '2', '--json')))
         self.assertEqual(len(said['tokens']), 2)
+        folder = self.dir / 'ended'  # a tokenizer without generation_config.json
+        folder.mkdir()
+        shutil.copy(self.folder / 'gpt2/tokenizer.json', folder)
+
+        def tokens(config):
+            (folder / 'tokenizer_config.json').write_text(json.dumps(config))
+            return json.loads(self.assertDone(npu_tool('generate', '--checkpoint', run_dir(self.dir / 'tuned'), '--tokenizer', folder, '--prompt', 'a', '--max-new-tokens', '6', '--temperature', '0', '--json')))['tokens']
+        endless = tokens({})
+        self.assertEqual(len(endless), 6)
+        [end] = [text for text, i in json.loads((folder / 'tokenizer.json').read_text())['model']['vocab'].items() if i == endless[2]]
+        self.assertEqual(tokens({'eos_token': end}), endless[:endless.index(endless[2]) + 1])
 
     def test_mistakes_of_data(self):
         (self.dir / 'bad.jsonl').write_text('{"messages": [{"role": "user", "content": "x"}]}\n')

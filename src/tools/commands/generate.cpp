@@ -87,8 +87,10 @@ std::vector<std::string> prompts_of_file(const std::string& path) {
   std::vector<std::string> out;
   for (size_t begin = 0; begin < text.size();) {
     const auto end = std::min(text.find('\n', begin), text.size());
-    check(end > begin, ErrorKind::Data, kCommand, path, ", line ", out.size() + 1, ": the prompt is empty");
-    out.push_back(text.substr(begin, end - begin));
+    auto prompt = text.substr(begin, end - begin);
+    if (prompt.ends_with('\r')) prompt.pop_back();  // lines of Windows
+    check(!prompt.empty(), ErrorKind::Data, kCommand, path, ", line ", out.size() + 1, ": the prompt is empty");
+    out.push_back(std::move(prompt));
     begin = end + 1;
   }
   check(!out.empty(), ErrorKind::Data, kCommand, path, ": there are no prompts; allowed: one in each line");

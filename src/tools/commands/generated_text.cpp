@@ -75,6 +75,9 @@ TextCodec text_codec(const Model& model, const std::string& tokenizer, const std
   out.decode = [shared](const std::vector<int64_t>& ids) { return shared->decode(ids); };
   out.settings = read_text_settings(path);
   if (!weights.empty()) out.settings.end_tokens = read_text_settings(weights).end_tokens;
+  // A checkpoint of a run has no generation_config.json: its texts end as those of the training do.
+  if (weights.empty() && out.settings.end_tokens.empty())
+    if (const auto end = shared->id(out.settings.end)) out.settings.end_tokens = {*end};
   return out;
 }
 
