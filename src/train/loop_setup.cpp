@@ -71,6 +71,7 @@ std::unique_ptr<WindowStep> TrainLoop::make_step() {
     check(parts_.strategy->ranks().size() == 1 || dynamic_cast<ComparesRanks*>(parts_.task) == nullptr, ErrorKind::Usage, "AlternatingTask",
           "a task of several optimizers cannot compare samples with those of other ranks (ComparesRanks); allowed: one process");
     for (const auto& one : parts_.optimizers) detail::check_complete_states(*one.strategy);
+    if (options_.cuda_graphs == "true") log_warning("trainer.cuda_graphs: off: a task of several optimizers is not captured");
     return std::make_unique<detail::AlternatingStep>(*alternating, *parts_.parameters, parts_.optimizers, of_steps, observers_, options);
   }
   check(parts_.optimizers.size() == 1, ErrorKind::Usage, "TrainLoop", parts_.optimizers.size(),

@@ -92,7 +92,8 @@ const ConfigTable<TrainerOptions>& TrainerOptions::config_table() {
               "products no)",
               one_of({"auto", "true", "false"}))
           .field("cuda_graphs", &T::cuda_graphs,
-                 "capture forward and backward of full windows once and launch them as one graph; auto: on a GPU, for the built-in models; "
+                 "capture forward and backward of full windows once and launch them as one graph; auto: on a GPU, for classifiers with "
+                 "built-in networks; "
                  "true: also on other devices that have graphs, and for tasks that do not say that they can be captured",
                  one_of({"auto", "true", "false"}))
           .field("on_divergence", &T::on_divergence,

@@ -125,7 +125,7 @@ class NpuTraining(ProgramTest):
         self.assertEqual(*rows)
 
     def test_a_910A_has_no_graphs_and_a_run_goes_on(self):
-        result = self.train('graphs', 'gpt2', 'device=npu', 'precision=32-true', 'trainer.cuda_graphs=true', 'trainer.max_steps=5', 'rng=native', SIM_CANN_SOC='910A')
+        result = self.train('graphs', 'vit', 'device=npu', 'precision=32-true', 'trainer.cuda_graphs=true', 'trainer.max_steps=5', 'rng=native', SIM_CANN_SOC='910A')
         self.assertDone(result)
         self.assertIn('cuda_graphs: the step cannot be captured', result[2])
 
