@@ -153,6 +153,7 @@ class MlflowLogger final : public Logger {
 }  // namespace
 
 std::shared_ptr<Logger> mlflow_logger(const MlflowOptions& options) {
+  check(!options.dir.empty(), ErrorKind::Usage, "logger mlflow", "dir is empty; allowed: a folder; hint: omit it for mlruns");
   check(options.dir.find("://") == std::string::npos, ErrorKind::Usage, "logger mlflow", "dir is '", options.dir,
         "', an address; allowed: a folder; hint: a server of MLflow shows a folder with --backend-store-uri");
   return std::make_shared<MlflowLogger>(options);
