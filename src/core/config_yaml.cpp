@@ -216,7 +216,10 @@ ConfigNode parse_yaml(std::string_view text, const std::string& source) {
   } catch (const YAML::Exception& e) {
     const Mark mark{source, e.mark.is_null() ? 0 : e.mark.line + 1, e.mark.column + 1};
     const auto tab = tab_indented_line(text, mark.line);
-    const auto hint = tab == 0 ? "" : "line " + std::to_string(tab) + " is indented with a tab; YAML allows only spaces";
+    const auto hint = tab != 0 ? "line " + std::to_string(tab) + " is indented with a tab; YAML allows only spaces"
+                      : text.find("..") != std::string_view::npos && text.find('{') != std::string_view::npos
+                          ? std::string("a text with braces must be quoted, as in ['train-{000..147}.tar']")
+                          : std::string();
     throw Error(ErrorKind::Usage, "config", mark.str() + ": invalid YAML: " + e.msg, hint, std::current_exception());
   } catch (const std::bad_alloc&) {
     throw translate_current_exception("config");
