@@ -195,6 +195,15 @@ class ImageData(ProgramTest):
         self.assertEqual(len(report['bad']), len(files))
         return {sample['place'] for sample in report['bad'] if sample['split'] == 'val'}
 
+    def test_files_with_equal_pixels_are_found(self):
+        self.images('train', 6)
+        self.images('val', 2)
+        shutil.copy(self.dir / 'images/train/red/3.png', self.dir / 'images/val/blue/9.png')
+        report = json.loads(self.assertDone(npu_tool('data', 'check', self.yaml, '--json')))
+        copies = [{sample['place'] for sample in group['samples']} for group in report['repeated']]
+        self.assertIn({str(self.dir / 'images/train/red/3.png'), str(self.dir / 'images/val/blue/9.png')}, copies)
+        self.assertIn('in both train and val', self.assertDone(npu_tool('data', 'check', self.yaml)))
+
     def test_a_test_set_is_evaluated_by_name(self):
         self.images('train', 6)
         self.images('val', 2)

@@ -18,7 +18,8 @@ DataCheck check_data(const RunConfig& config, const Parts& parts, const std::fun
                      .train = found.train,
                      .val = found.val,
                      .classes = std::move(found.classes),
-                     .bad = std::move(found.bad)};
+                     .bad = std::move(found.bad),
+                     .repeated = std::move(found.repeated)};
   });
 }
 
@@ -31,6 +32,34 @@ ReportTable table_of_bad_samples(const std::vector<BadSample>& bad) {
   }
   return out;
 }
+
+namespace {
+
+/// Says how many samples are copies, and lists the groups.
+void tell_repeated(const DataCheck& check, Report& out) {
+  int64_t copies = 0, in_both = 0;
+  ReportTable groups{.layout = ReportTable::Layout::List};
+  for (const auto& group : check.repeated) {
+    copies += static_cast<int64_t>(group.size()) - 1;
+    in_both += group.front().split != group.back().split ? 1 : 0;
+    Json samples = Json::array();
+    std::vector<std::string> words;
+    const auto& first = group.front();
+    for (const auto& one : group) {
+      samples.push_back(Json::object({{"split", one.split}, {"index", one.index}, {"place", one.place}}));
+      if (&one != &first) words.push_back(str_cat(one.split, " ", one.index, one.place.empty() ? "" : " (" + one.place + ")"));
+    }
+    groups.add({data("samples", std::move(samples)), shown("split", first.split), shown("index", std::to_string(first.index)),
+                shown("content", (first.place.empty() ? "" : first.place + " ") + "= " + join(words, " = "))});
+  }
+  if (copies > 0)
+    out.say(str_cat(with_commas(copies), copies == 1 ? " sample has" : " samples have", " the content of another one",
+                    in_both > 0 ? "; " + with_commas(in_both) + " in both train and val, so the validation knows the answers" : "", ":"),
+            Tone::Warn);
+  out.table("repeated", std::move(groups));
+}
+
+}  // namespace
 
 Report report_of(const DataCheck& check) {
   Report out("Check of the data", Json::object({{"summary", check.summary}, {"train", check.train}, {"val", check.val}}));
@@ -51,6 +80,7 @@ Report report_of(const DataCheck& check) {
   if (!check.bad.empty())
     out.remarks("hint", {archives ? "repair or remove them; data.on_bad_sample=skip omits samples, but not damaged archives"
                                   : "repair or remove them, or train with data.on_bad_sample=skip"});
+  tell_repeated(check, out);
   out.data({{"passed", check.passed()}});
   return out;
 }

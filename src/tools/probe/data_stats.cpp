@@ -8,7 +8,9 @@
 #include <optional>
 #include <tuple>
 
+#include "npu_train/base/digest.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/hash.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/data/documents.hpp"
@@ -61,7 +63,21 @@ struct Seen {
   std::string mode{};  ///< "": no image
   std::vector<ChannelStatistics> channels{};
   int64_t length = -1;  ///< -1: no text
+  std::optional<uint64_t> digest{};
 };
+
+/// Returns the digest of everything but the target; nullopt if there is nothing else.
+std::optional<uint64_t> digest_of(const Sample& sample) {
+  Hasher hasher;
+  bool any = false;
+  for (const auto& [name, value] : sample.fields) {
+    if (name == "target") continue;
+    const auto of_field = digest(value);
+    hasher.update(&of_field, sizeof of_field);
+    any = true;
+  }
+  return any ? std::optional(hasher.digest()) : std::nullopt;
+}
 
 std::string kind_of_channels(int64_t channels) {
   static constexpr const char* kKinds[] = {"gray", "gray and alpha", "RGB", "RGB and alpha"};
@@ -119,6 +135,26 @@ class SampleCounter {
     }
   }
 
+  /// Returns the groups of samples with equal digests, in the order of their first samples.
+  std::vector<std::vector<RepeatedSample>> repeated(const DatasetPair& pair) {
+    std::sort(digests_.begin(), digests_.end());
+    std::vector<std::vector<RepeatedSample>> out;
+    for (size_t begin = 0, end = 0; begin < digests_.size(); begin = end) {
+      const auto digest = std::get<0>(digests_[begin]);
+      while (end < digests_.size() && std::get<0>(digests_[end]) == digest) ++end;
+      if (end - begin == 1) continue;
+      auto& group = out.emplace_back();
+      for (size_t i = begin; i < end; ++i) {
+        const auto& [same, split, index] = digests_[i];
+        const auto& data = split == "train" ? pair.train : pair.val;
+        group.push_back({split, index, data != nullptr ? data->where(index) : std::string()});
+      }
+    }
+    const auto key = [](const auto& group) { return std::tie(group.front().split, group.front().index); };
+    std::sort(out.begin(), out.end(), [&](const auto& a, const auto& b) { return key(a) < key(b); });
+    return out;
+  }
+
  private:
   int64_t count_images(ImageStream& stream) {
     return detail::each_image(
@@ -157,6 +193,7 @@ class SampleCounter {
 
   Seen of_sample(const Sample& sample) const {
     Seen out{.labels = detail::labels_of(sample, classes_)};
+    if (pipeline_ == nullptr) out.digest = digest_of(sample);
     for (const auto& [name, value] : sample.fields)
       if (name == "input" && value.dim() == 1 && value.scalar_type() == at::kLong) out.length = value.numel();
     return out;
@@ -176,6 +213,7 @@ class SampleCounter {
       }
       if (!seen.mode.empty()) ++out_.sizes[seen.size], ++out_.modes[seen.mode];
       if (seen.length >= 0) ++out_.lengths[seen.length];
+      if (seen.digest) digests_.emplace_back(*seen.digest, split, index);
       if (out_.channels.size() < seen.channels.size()) out_.channels.resize(seen.channels.size());
       for (size_t c = 0; c < seen.channels.size(); ++c) out_.channels[c].add(seen.channels[c]);
       return true;
@@ -196,6 +234,7 @@ class SampleCounter {
   int64_t classes_;
   const Pipeline* pipeline_;  // nullptr: images are only decoded
   uint64_t seed_;
+  std::vector<std::tuple<uint64_t, std::string, int64_t>> digests_;  // with split and number
   std::mutex mutex_;
 };
 
@@ -232,6 +271,7 @@ DataStatistics detail::count_samples(const DatasetPair& pair, const Pipeline* pi
   if (pair.train_stream != nullptr) out.train = counter.count(*pair.train_stream);
   if (pair.val != nullptr) counter.count(*pair.val, "val", [&, first = all - out.val](int64_t done) { show(first + done); });
   show(all);
+  out.repeated = counter.repeated(pair);
   std::sort(out.bad.begin(), out.bad.end(),
             [](const auto& a, const auto& b) { return std::tie(a.split, a.index) < std::tie(b.split, b.index); });
   return out;

@@ -76,6 +76,27 @@ class BrokenStream final : public IterableDataset {
 
 }  // namespace
 
+TEST_CASE("samples with the same content are listed, whatever their classes are") {
+  auto train = at::arange(12, at::kFloat).reshape({6, 2}), val = at::arange(12, 18, at::kFloat).reshape({3, 2});
+  train[4].copy_(train[1]);
+  train[5].copy_(train[1]);
+  val[2].copy_(train[3]);
+  const auto classes = [](int64_t n) { return at::arange(n, at::kLong) % 2; };
+  const GivenData data(
+      GivenData::pair_of(std::make_shared<TensorDataset>(train, classes(6), 2), std::make_shared<TensorDataset>(val, classes(3), 2)));
+  const auto found = check_data(data.config, data.parts);
+  CHECK(found.passed());
+  const auto text = to_text(found);
+  CHECK(has(text, "3 samples have the content of another one; 1 in both train and val"));
+  CHECK(has(text, "train  1: = train 4 = train 5\n"));
+  CHECK(has(text, "train  3: = val 2\n"));
+  REQUIRE(found.repeated.size() == 2);
+  CHECK(found.repeated[1][1].split == "val");
+  train[5][1] += 1e-6;
+  CHECK(check_data(data.config, data.parts).repeated.size() == 2);
+  CHECK(check_data(data.config, data.parts).repeated[0].size() == 2);
+}
+
 TEST_CASE("as many samples are listed as are counted, and a stream has as many as were read") {
   for (const int64_t n : {1, 2, 5, 300}) {
     DataCheck found;

@@ -25,11 +25,20 @@ struct ClassCount {
   int64_t train = 0, val = 0;
 };
 
+/// A sample whose content occurs more than once.
+struct RepeatedSample {
+  std::string split;  ///< train | val
+  int64_t index = 0;
+  std::string place;  ///< file of the sample, if the data set knows it
+};
+
 struct DataCheck {
   std::string summary;  ///< DatasetPair::summary()
   int64_t train = 0, val = 0;
   std::vector<ClassCount> classes;  ///< readable samples; empty if targets are not classes
   std::vector<BadSample> bad;       ///< in order of the samples
+  /// Groups of samples with the same content (decoded pixels, tokens) by a 64-bit digest. Their classes may differ.
+  std::vector<std::vector<RepeatedSample>> repeated;
   /// Whether there are samples, and all can be read.
   bool passed() const { return bad.empty() && train + val > 0; }
 };

@@ -41,7 +41,8 @@ struct DataStatistics {
   bool transformed = false;                 ///< `channels` are of the pixels after data.val_transforms; otherwise of those in the files
   std::map<int64_t, int64_t> lengths;       ///< tokens of a text, and the number of texts
   int64_t context = 0;                      ///< most tokens of a text; 0: unknown
-  std::vector<BadSample> bad;               ///< not counted in classes, sizes, modes, channels and lengths
+  std::vector<std::vector<RepeatedSample>> repeated;  ///< see DataCheck; of check_data() only
+  std::vector<BadSample> bad;                         ///< not counted in classes, sizes, modes, channels and lengths
 };
 
 /// Reads every sample of a configuration's data set, on up to 16 cores. Pixels are counted as `normalize` gets them: after the other
