@@ -41,11 +41,13 @@ double epochs_before_averages(const RunConfig& config, const LrSchedule& schedul
   return out;
 }
 
-/// Whether a run of so many epochs and steps (at most 0: not known) ends before the first average of kind swa.
-bool never_averages(const AverageOptions& average, int64_t epochs, int64_t steps) {
+/// Whether a run certainly ends before the first average of kind swa. `steps`: of the complete run; at most 0: not known. A share of
+/// max_steps may begin in any epoch, so then only `every` decides.
+bool never_averages(const AverageOptions& average, const TrainerOptions& trainer, int64_t steps) {
   constexpr double kNever = 1e15;  // of runs that are to have none: see without_side_effects()
   if (!average.enabled || average.kind != "swa" || average.start >= kNever) return false;
-  const bool by_epochs = average.start >= 1 || average.every == 0;
+  const auto epochs = trainer.max_epochs;
+  const bool by_epochs = average.start >= 1 || (average.every == 0 && trainer.max_steps <= 0);
   const double first = average.start >= 1 ? average.start : static_cast<double>(average.before_averages(epochs));
   return (by_epochs && epochs > 0 && first >= static_cast<double>(epochs)) || (steps > 0 && average.every > steps);
 }
@@ -174,7 +176,7 @@ void Run::make_schedule(const RunConfig& config, const Parts& parts) {
     *schedule = schedule->then(std::round(start * unit), static_cast<double>(config.average.anneal_epochs) * unit, config.average.lr / rate,
                                config.average.anneal == "cosine");
   }
-  if (strategy->ranks().is_main() && never_averages(config.average, context.total_epochs, context.total_steps))
+  if (strategy->ranks().is_main() && never_averages(config.average, config.trainer, context.total_steps))
     log_warning("average.kind=swa: the run ends before its first average: average.start=", config.average.start,
                 ", average.every=", config.average.every, "; hint: smaller ones, or a longer run");
   const auto length = schedule->by_epoch() ? context.total_epochs : context.total_steps;

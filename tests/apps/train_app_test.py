@@ -104,7 +104,7 @@ class TrainApp(ProgramTest):
                              'trainer.limit_val_batches=0', 'output.dir=""')
             self.assertDone(said)
             self.assertEqual('step never changes the learning rate within the 3 steps of this run' in said[2], reported, said[2])
-        for average, reported in (('start: 0, every: 4', True), ('start: 0, every: 3', False), ('start: 1', True)):
+        for average, reported in (('start: 0, every: 4', True), ('start: 0, every: 3', False), ('start: 1', True), ('start: 0.9', False)):
             said = train_app(self.config(), f'average={{kind: swa, {average}}}', 'trainer.max_epochs=1', 'trainer.max_steps=3', 'trainer.limit_val_batches=0', 'output.dir=""')
             self.assertDone(said)
             self.assertEqual('average.kind=swa: the run ends before its first average' in said[2], reported, said[2])
