@@ -13,6 +13,7 @@
 
 #include "data/pad_field.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/data/sample_choice.hpp"
 
 namespace npu_train::detail {
 namespace {
@@ -83,10 +84,11 @@ LoaderOptions checked(LoaderOptions options, const Dataset* dataset) {
     check(!options.shuffle, ErrorKind::Usage, "Loader", "a stream cannot be shuffled; hint: shuffle it at its source");
     return options;
   }
-  const int64_t n = dataset->size();
-  check(n > 0, ErrorKind::Data, "Loader", "the data set '", dataset->info().name, "' is empty");
-  check(options.batch_size <= n, ErrorKind::Usage, "Loader", "batch_size is ", options.batch_size, " and the data set '",
-        dataset->info().name, "' has ", n, " samples; hint: data.batch_size=", n);
+  check(dataset->size() > 0, ErrorKind::Data, "Loader", "the data set '", dataset->info().name, "' is empty");
+  const int64_t n = detail::sampler_of(options, dataset->size(), options.seed).samples();
+  check(options.batch_size <= n, ErrorKind::Usage, "Loader", "batch_size is ", options.batch_size, " and ",
+        options.subset.empty() ? "" : "the subset of ", "the data set '", dataset->info().name, "' has ", n,
+        " samples; hint: data.batch_size=", n);
   return options;
 }
 

@@ -19,6 +19,7 @@
 #include "npu_train/data/image_folder.hpp"
 #include "npu_train/data/image_list.hpp"
 #include "npu_train/data/mixup.hpp"
+#include "npu_train/data/sample_choice.hpp"
 
 namespace npu_train {
 namespace {
@@ -109,19 +110,6 @@ DatasetPair open_generated(const GeneratedOptions& options, const TransformRegis
   return pair;
 }
 
-/// Returns for each sample 1 / (samples of its class).
-std::vector<double> balanced_weights(const Dataset& data) {
-  std::map<int64_t, int64_t> counts;
-  for (int64_t i = 0; i < data.size(); ++i) {
-    check(data.label(i) >= 0, ErrorKind::Usage, "data.sampler", "the data set does not know the class of sample ", i,
-          "; hint: Dataset::label(), or sampler=uniform");
-    ++counts[data.label(i)];
-  }
-  std::vector<double> out;
-  for (int64_t i = 0; i < data.size(); ++i) out.push_back(1 / static_cast<double>(counts[data.label(i)]));
-  return out;
-}
-
 LoaderOptions common(const DatasetPair& pair, LoaderOptions runtime) {
   const auto& data = pair.options;
   if (pair.collate) runtime.collate = pair.collate;
@@ -172,11 +160,13 @@ Loader train_loader(const DatasetPair& pair, LoaderOptions runtime) {
     runtime.finish =
         chain_hooks(mix_batches({data.mixup_alpha, data.cutmix_alpha, pair.info().num_classes, runtime.seed}), std::move(runtime.finish));
   }
-  check(data.sampler == "uniform" || pair.train_stream == nullptr, ErrorKind::Usage, "data.sampler",
-        "a stream has no sampler; allowed: uniform");
+  check((data.sampler == "uniform" && pair.sample_weights.empty() && pair.subset.empty()) || pair.train_stream == nullptr, ErrorKind::Usage,
+        "data.sampler", "a stream has no sampler; allowed: uniform");
   if (pair.train_stream != nullptr) return Loader(pair.train_stream, pair.train_pipeline, std::move(runtime));
   runtime.shuffle = data.shuffle;
-  if (data.sampler == "balanced") runtime.sample_weights = balanced_weights(*pair.train);
+  auto choice = detail::sample_choice(pair);
+  runtime.sample_weights = std::move(choice.weights);
+  runtime.subset = std::move(choice.subset);
   return Loader(pair.train, pair.train_pipeline, std::move(runtime));
 }
 

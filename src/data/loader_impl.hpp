@@ -14,6 +14,7 @@
 #include "npu_train/core/log.hpp"
 #include "npu_train/data/image_stream.hpp"
 #include "npu_train/data/loader.hpp"
+#include "npu_train/data/sample_choice.hpp"
 
 namespace npu_train {
 
@@ -46,16 +47,7 @@ struct Loader::Impl {
     for (auto& worker : workers) worker.join();
   }
 
-  DistributedSampler sampler_of(uint64_t with_seed) const {
-    return DistributedSampler({.size = dataset->size(),
-                               .batch_size = options.batch_size,
-                               .shuffle = options.shuffle,
-                               .drop_last = options.last_batch == LastBatch::Drop,
-                               .seed = with_seed,
-                               .rank = options.rank,
-                               .world_size = options.world_size,
-                               .weights = options.sample_weights});
-  }
+  DistributedSampler sampler_of(uint64_t with_seed) const { return detail::sampler_of(options, dataset->size(), with_seed); }
   /// Returns the index within the epoch of this rank's micro-batch in a round.
   int64_t index_of(int64_t round) const { return first_batch + round * options.world_size + options.rank; }
 

@@ -9,6 +9,33 @@
 #include "npu_train/core/seed.hpp"
 
 namespace npu_train {
+namespace {
+
+// Returns for each sample the sum of the weights up to it. Error(Usage) unless they can be drawn.
+std::vector<double> sums_of(const std::vector<double>& weights) {
+  std::vector<double> out;
+  double sum = 0;
+  for (const double weight : weights) {
+    check(weight >= 0 && std::isfinite(weight), ErrorKind::Usage, "sampler", "the weight of sample ", out.size(), " is ", weight,
+          "; allowed: finite numbers of at least 0");
+    out.push_back(sum += weight);
+  }
+  check(sum > 0 && std::isfinite(sum), ErrorKind::Usage, "sampler", "the sum of all ", weights.size(), " weights is ", sum,
+        "; allowed: a finite number above 0");
+  return out;
+}
+
+// Error(Usage) unless all indices are below `size` and differ.
+void check_subset(const std::vector<int64_t>& subset, int64_t size) {
+  std::vector<bool> seen(subset.empty() ? 0 : static_cast<size_t>(size));
+  for (const auto index : subset) {
+    check(index >= 0 && index < size, ErrorKind::Usage, "sampler", "the subset has the index ", index, "; allowed: 0 to ", size - 1);
+    check(!seen[static_cast<size_t>(index)], ErrorKind::Usage, "sampler", "the subset has the index ", index, " twice; allowed: once");
+    seen[static_cast<size_t>(index)] = true;
+  }
+}
+
+}  // namespace
 
 std::vector<int64_t> permutation(uint64_t seed, int64_t epoch, int64_t n) {
   check(n >= 0 && n <= int64_t{0xffffffff}, ErrorKind::Usage, "sampler", n, " samples cannot be shuffled; at most 4,294,967,295");
@@ -19,14 +46,8 @@ std::vector<int64_t> permutation(uint64_t seed, int64_t epoch, int64_t n) {
 }
 
 std::vector<int64_t> weighted_draws(uint64_t seed, int64_t epoch, const std::vector<double>& weights) {
-  std::vector<double> until;  // sums of the weights up to each sample
-  double sum = 0;
-  for (const double weight : weights) {
-    check(weight >= 0 && std::isfinite(weight), ErrorKind::Usage, "sampler", "the weight of sample ", until.size(), " is ", weight,
-          "; allowed: finite numbers of at least 0");
-    until.push_back(sum += weight);
-  }
-  check(sum > 0, ErrorKind::Usage, "sampler", "all ", weights.size(), " weights are 0");
+  const auto until = sums_of(weights);
+  const double sum = until.back();
   Philox rng(derive_seed(seed, "weighted draws", static_cast<uint64_t>(epoch)));
   std::vector<int64_t> out;
   for (size_t i = 0; i < weights.size(); ++i) {
@@ -50,16 +71,23 @@ DistributedSampler::DistributedSampler(const SamplerOptions& options) : options_
         options.batch_size, "; allowed: at least 0 samples, batches of at least 1");
   check(options.weights.empty() || static_cast<int64_t>(options.weights.size()) == options.size, ErrorKind::Usage, "sampler",
         options.weights.size(), " weights for ", options.size, " samples; allowed: one for each, or none");
+  check(options.weights.empty() || options.subset.empty(), ErrorKind::Usage, "sampler",
+        "has both weights and a subset; allowed: one of them");
+  check_subset(options.subset, options.size);
+  if (!options.weights.empty()) sums_of(options.weights);
 }
 
 std::vector<int64_t> DistributedSampler::order(int64_t epoch) const {
   if (!options_.weights.empty()) return weighted_draws(options_.seed, epoch, options_.weights);
-  return options_.shuffle ? permutation(options_.seed, epoch, options_.size) : sequence(options_.size);
+  auto out = options_.shuffle ? permutation(options_.seed, epoch, samples()) : sequence(samples());
+  if (options_.subset.empty()) return out;
+  for (auto& i : out) i = options_.subset[static_cast<size_t>(i)];
+  return out;
 }
 
 int64_t DistributedSampler::batches() const {
   const auto& o = options_;
-  return o.size / o.batch_size + (!o.drop_last && o.size % o.batch_size != 0 ? 1 : 0);
+  return samples() / o.batch_size + (!o.drop_last && samples() % o.batch_size != 0 ? 1 : 0);
 }
 
 int64_t DistributedSampler::batches_from(int64_t first_batch) const {
@@ -72,7 +100,7 @@ int64_t DistributedSampler::samples_on_rank() const {
   const int64_t count = batches_on_rank();
   if (count == 0) return 0;
   const int64_t last = o.rank + (count - 1) * o.world_size;
-  return (count - 1) * o.batch_size + std::min(o.batch_size, o.size - last * o.batch_size);
+  return (count - 1) * o.batch_size + std::min(o.batch_size, samples() - last * o.batch_size);
 }
 
 void DistributedSampler::set_epoch(int64_t epoch, int64_t first_batch) {
@@ -84,7 +112,7 @@ void DistributedSampler::set_epoch(int64_t epoch, int64_t first_batch) {
   begun_ = true;
   own_.clear();
   for (int64_t round = 0; round < rounds_on_rank(); ++round) {
-    const int64_t begin = index(round) * o.batch_size, end = begin + std::min(o.batch_size, o.size - begin);
+    const int64_t begin = index(round) * o.batch_size, end = begin + std::min(o.batch_size, samples() - begin);
     own_.insert(own_.end(), all.begin() + begin, all.begin() + end);
   }
 }

@@ -40,6 +40,7 @@ class RandomImages final : public ImageDataset {
 DatasetPair random_pair(const DataOptions& options, DatasetInfo info, const TransformRegistry& transforms) {
   DatasetPair pair;
   pair.options = options;
+  if (!options.sampler_file.empty()) pair.options.sampler = "uniform", pair.options.sampler_file.clear();  // it chooses among the files
   set_pipelines(pair, info, transforms);
   pair.val = std::make_shared<RandomImages>(info, kValImages);
   pair.train = std::make_shared<RandomImages>(std::move(info), kTrainImages);

@@ -22,6 +22,8 @@
 #include "npu_train/data/device_augment.hpp"
 #include "npu_train/data/image_dataset.hpp"
 #include "npu_train/data/relabelled.hpp"
+#include "npu_train/data/sample_choice.hpp"
+#include "npu_train/data/sampler.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/device/product_speed.hpp"
 #include "npu_train/device/random.hpp"
@@ -79,7 +81,8 @@ PartConfig with_class_weights(PartConfig task, const DatasetPair& data, int64_t 
   check(given == nullptr || given->items().empty(), ErrorKind::Usage, kKey, "both it and task.class_weights are set; allowed: one of them");
   check(data.train != nullptr && data.info().num_classes > 0, ErrorKind::Usage, kKey, "needs training data with classes, and no stream");
   std::vector<int64_t> counts(static_cast<size_t>(data.info().num_classes));
-  for (int64_t i = 0; i < data.train->size(); ++i) {
+  auto subset = detail::sample_choice(data).subset;
+  for (const int64_t i : subset.empty() ? sequence(data.train->size()) : std::move(subset)) {
     const auto label = data.train->label(i);
     check(label >= 0 && label < data.info().num_classes, ErrorKind::Usage, kKey, "the data set does not know the class of sample ", i,
           "; hint: Dataset::label(), or task.class_weights");

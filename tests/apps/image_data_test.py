@@ -229,6 +229,20 @@ class ImageData(ProgramTest):
         self.assertFails(train_app(self.yaml, 'task.balanced_classes=true', 'task.class_weights=[1, 2, 3]'), 2, 'allowed: one of them')
         self.assertFails(train_app(self.yaml, 'task.class_weights=[1, 2]'), 2, 'class_weights has 2 numbers, and the model 3 classes')
 
+    def test_a_run_trains_on_a_subset_of_the_images(self):
+        self.images('train', 8)
+        chosen = self.dir / 'chosen.txt'
+        chosen.write_text('\n'.join(str(index) for index in [*range(8), *range(8, 12), *range(16, 24)]) + '\n')  # 4 of the second class
+        subset = 'data.sampler=subset', f'data.sampler_file={chosen}'
+        self.assertDone(train_app(self.yaml, *subset, 'task.balanced_classes=true', 'trainer.max_epochs=1'))
+        resolved = (self.dir / 'out/run/version_0/config.yaml').read_text()
+        weights = [float(number) for number in re.search(r'class_weights: \[(.*)\]', resolved).group(1).split(',')]
+        for weight, expected in zip(weights, [20 / 24, 20 / 12, 20 / 24]): self.assertAlmostEqual(weight, expected)
+        report = json.loads(self.assertDone(npu_tool('data', 'show', self.yaml, *subset, '--html', self.dir / 'p.html', '--images', 24, '--json')))
+        self.assertNotIn('not drawn', json.dumps(report))
+        self.assertDone(npu_tool('memory', self.yaml, *subset))
+        self.assertFails(train_app(self.yaml, *subset, 'data.batch_size=21'), 2, 'the subset of the data set', 'has 20 samples')
+
     def test_answers_are_written_to_a_file_a_row_for_each_image(self):
         self.images('train', 6)
         self.assertDone(train_app(self.yaml))

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 
 using namespace npu_train;
 using namespace npu_train::testing;
@@ -141,4 +142,44 @@ TEST_CASE("the weighted draws of an epoch are divided among ranks like any order
   };
   const auto alone = sampler(0, 1);
   for (int64_t batch = 0; batch < 4; ++batch) CHECK(sampler(batch % 2, 2).indices(batch / 2) == alone.indices(batch));
+}
+
+TEST_CASE("an epoch of a subset has its samples once, in the given order or shuffled") {
+  const std::vector<int64_t> subset = {9, 2, 5, 14, 7};
+  const auto sampler = [&](bool shuffle, int64_t rank = 0, int64_t ranks = 1, bool drop_last = false) {
+    return DistributedSampler({.size = 15,
+                               .batch_size = 2,
+                               .shuffle = shuffle,
+                               .drop_last = drop_last,
+                               .seed = 3,
+                               .rank = rank,
+                               .world_size = ranks,
+                               .subset = subset});
+  };
+  CHECK(sampler(false).order(4) == subset);
+  CHECK(sampler(false).samples() == 5);
+  CHECK(sampler(false).batches() == 3);
+  CHECK(sampler(false, 0, 1, /*drop_last=*/true).batches() == 2);
+  CHECK(sampler(false, 0, 2).samples_on_rank() == 3);
+  CHECK(sampler(false, 1, 2).samples_on_rank() == 2);
+  const auto shuffled = sampler(true).order(1);
+  CHECK(std::is_permutation(shuffled.begin(), shuffled.end(), subset.begin(), subset.end()));
+  std::set<std::vector<int64_t>> orders;
+  for (int64_t epoch = 0; epoch < 8; ++epoch) orders.insert(sampler(true).order(epoch));
+  CHECK(orders.size() > 4);
+  for (int64_t rank = 0; rank < 2; ++rank) {
+    auto own = sampler(true, rank, 2);
+    own.set_epoch(1);
+    for (int64_t round = 0; round < own.rounds_on_rank(); ++round) {
+      const auto begin = shuffled.begin() + 2 * (2 * round + rank);
+      CHECK(own.indices(round) == std::vector<int64_t>(begin, std::min(begin + 2, shuffled.end())));
+    }
+  }
+  const auto error = [](std::vector<int64_t> indices, std::vector<double> weights = {}) {
+    return std::string(error_of([&] { DistributedSampler({.size = 3, .weights = weights, .subset = indices}); }).what());
+  };
+  CHECK(has(error({0, 3}), "the index 3; allowed: 0 to 2"));
+  CHECK(has(error({-1}), "the index -1"));
+  CHECK(has(error({2, 0, 2}), "the index 2 twice"));
+  CHECK(has(error({2}, {1, 1, 1}), "both weights and a subset"));
 }

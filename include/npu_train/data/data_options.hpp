@@ -26,7 +26,8 @@ struct DataOptions {
   std::string num_workers = "auto";
   int64_t prefetch_factor = 2;
   bool shuffle = true;
-  std::string sampler = "uniform";  ///< uniform | balanced: samples of an epoch are drawn with replacement, each class equally often
+  std::string sampler = "uniform";  ///< uniform | balanced | weighted | subset: which training samples an epoch has
+  std::string sampler_file{};       ///< the weights of weighted, or the indices of subset
   bool drop_last = false;
   int64_t image_size = 0;                    ///< replaces `size: 0` of a transform
   std::vector<PartConfig> train_transforms;  ///< each data set has its own defaults
@@ -52,9 +53,13 @@ ConfigTable<T> data_fields(ConfigTable<T> table) {
   add("prefetch_factor", &DataOptions::prefetch_factor, "batches prepared in advance, per worker", between(1, 64));
   add("shuffle", &DataOptions::shuffle, "shuffles the training samples in each epoch");
   add("sampler", &DataOptions::sampler,
-      "how often a training sample occurs; uniform: once in each epoch; balanced: drawn with replacement, so that all classes are equally "
-      "frequent",
-      one_of({"uniform", "balanced"}));
+      "which training samples an epoch has; uniform: each once; balanced: drawn with replacement, so that all classes are equally "
+      "frequent; "
+      "weighted: drawn with replacement, in proportion to the weights in sampler_file; subset: those in sampler_file once",
+      one_of({"uniform", "balanced", "weighted", "subset"}));
+  add("sampler_file", &DataOptions::sampler_file,
+      "for sampler weighted or subset: text file with a number in each line, the weight of each training sample or the indices of a "
+      "subset");
   add("drop_last", &DataOptions::drop_last, "omits a last training batch that is not full");
   add("image_size", &DataOptions::image_size, "height and width of images after transforms whose size is 0", between(0, 8192));
   add("train_transforms", &DataOptions::train_transforms, "transforms of training images, in order; normalize last");

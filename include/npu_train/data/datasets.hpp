@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "npu_train/core/registry.hpp"
 #include "npu_train/data/data_options.hpp"
@@ -21,6 +23,9 @@ struct DatasetPair {
   Pipeline train_pipeline, val_pipeline;
   DataOptions options;
   Collate collate{};  ///< of both loaders; empty: see LoaderOptions::collate
+  /// Not empty: of the training samples, see SamplerOptions. For a choice in code; data.sampler reads one from a file.
+  std::vector<double> sample_weights{};
+  std::vector<int64_t> subset{};
   /// Opens the test data; empty if there are none.
   std::function<std::shared_ptr<const Dataset>()> open_test{};
   std::string left_out{};  ///< skipped entries: "11 files skipped (8 .txt, 3 .gif)"; "" if none

@@ -54,6 +54,7 @@ struct LoaderOptions {
   uint64_t seed = 0;  ///< the same on every rank
   int64_t rank = 0, world_size = 1;
   std::vector<double> sample_weights{};  ///< draws the samples of an epoch with replacement, see SamplerOptions::weights
+  std::vector<int64_t> subset{};         ///< the samples of an epoch; empty: all, see SamplerOptions::subset
   /// Makes a batch of samples; empty: stack(), after padding the inputs of a SequenceDataset. Not for an ImageDataset, whose images are
   /// decoded into the batch.
   Collate collate{};

@@ -25,6 +25,9 @@ struct SamplerOptions {
   int64_t rank = 0, world_size = 1;
   /// Not empty: an epoch has the samples of weighted_draws(), and `shuffle` has no effect. One weight for each sample.
   std::vector<double> weights{};
+  /// Not empty: an epoch has only the samples with these indices, as with torch.utils.data.SubsetRandomSampler; without `shuffle` in this
+  /// order. Not together with weights.
+  std::vector<int64_t> subset{};
 };
 
 /// The samples of each micro-batch of one rank. The order of an epoch is cut into micro-batches 0, 1, 2, ...; in round k, rank r of N takes
@@ -41,7 +44,8 @@ struct SamplerOptions {
 /// of one process.
 class DistributedSampler {
  public:
-  /// Error(Usage) unless 0 <= rank < world_size, batch_size is at least 1, size at least 0, and weights have this size.
+  /// Error(Usage) unless 0 <= rank < world_size, batch_size is at least 1, size at least 0, weights have this size, and the indices of a
+  /// subset are below it and differ.
   explicit DistributedSampler(const SamplerOptions& options);
   const SamplerOptions& options() const { return options_; }
 
@@ -58,6 +62,8 @@ class DistributedSampler {
   /// Returns the samples of this rank in a round, after set_epoch(); empty if it has none.
   std::vector<int64_t> indices(int64_t round) const;
 
+  /// Returns the samples of an epoch over all ranks, including those of an omitted last micro-batch.
+  int64_t samples() const { return options_.subset.empty() ? options_.size : static_cast<int64_t>(options_.subset.size()); }
   /// Returns the micro-batches of a complete epoch over all ranks.
   int64_t batches() const;
   /// Return the micro-batches and samples of a complete epoch on this rank.

@@ -9,6 +9,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/core/without_hint.hpp"
+#include "npu_train/data/sample_choice.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/device/host_arena.hpp"
 #include "npu_train/device/product_speed.hpp"
@@ -187,7 +188,10 @@ RunConfig with_data_of(const RunConfig& config, const std::vector<std::string>& 
                                    [](const auto& w) { return w == "train" || w == "loader" || w == "scaling" || w == "stages"; });
     const auto data = (reads ? parts : shapes_only(parts, config)).datasets.make(config.data, "data", parts.transforms);
     const bool counted = reads || (config.data.name != "image_folder" && config.data.name != "webdataset");
-    if (counted && data.train != nullptr) samples = data.train->size();
+    if (counted && data.train != nullptr) {
+      const auto subset = static_cast<int64_t>(detail::sample_choice(data).subset.size());
+      samples = subset > 0 ? subset : data.train->size();
+    }
     out.data = config.data.name + (samples < 0 ? "" : ", " + with_commas(samples) + " samples");
     if (!config.model.name.empty()) full.model = with_data_defaults(config.model, data.info(), data.options.image_size, parts);
   } catch (const Error& e) {

@@ -13,6 +13,7 @@
 #include "npu_train/data/image_codec.hpp"
 #include "npu_train/data/image_dataset.hpp"
 #include "npu_train/data/image_stream.hpp"
+#include "npu_train/data/sample_choice.hpp"
 #include "npu_train/data/sampler.hpp"
 #include "npu_train/device/transfer.hpp"
 #include "npu_train/engine/model_precision.hpp"
@@ -72,7 +73,7 @@ class SampleShow {
         loader_(std::move(loader)),
         device_(device),
         pixels_(std::max<int64_t>(1, options.pixels / std::max<int64_t>(1, static_cast<int64_t>(out.samples.size()) * options.versions))) {
-    if (data_ != nullptr) sampler_.emplace(sampler_of(loader_.options(), data_->size()));
+    if (data_ != nullptr) sampler_.emplace(detail::sampler_of(loader_.options(), data_->size(), loader_.options().seed));
   }
 
   void show_epoch(int64_t epoch, const std::function<void()>& shown) {
@@ -96,15 +97,6 @@ class SampleShow {
 
  private:
   static constexpr const char* kDropped = "in the last batch, which data.drop_last omits";
-
-  static DistributedSampler sampler_of(const LoaderOptions& options, int64_t size) {
-    return DistributedSampler({.size = size,
-                               .batch_size = options.batch_size,
-                               .shuffle = options.shuffle,
-                               .drop_last = options.last_batch == LastBatch::Drop,
-                               .seed = options.seed,
-                               .weights = options.sample_weights});
-  }
 
   /// Returns the first micro-batch of the epoch that has each of the samples.
   std::map<int64_t, int64_t> batches_of(int64_t epoch) const {
@@ -215,10 +207,12 @@ int64_t label_of(const Dataset& data, int64_t index) {
   return label_of({data.where(index), [&] { return images->image(index); }});
 }
 
-/// Draws samples by the seed, and describes them.
-std::vector<ShownSample> chosen_samples(const Dataset& data, const DatasetInfo& info, uint64_t seed, int64_t count) {
-  auto order = permutation(derive_seed(seed, kDataShow), 0, data.size());
-  order.resize(static_cast<size_t>(std::min(count, data.size())));
+/// Draws samples by the seed, of a subset if it is not empty, and describes them.
+std::vector<ShownSample> chosen_samples(const Dataset& data, const std::vector<int64_t>& subset, const DatasetInfo& info, uint64_t seed,
+                                        int64_t count) {
+  DistributedSampler sampler({.size = data.size(), .shuffle = true, .seed = derive_seed(seed, kDataShow), .subset = subset});
+  auto order = sampler.order(0);
+  order.resize(static_cast<size_t>(std::min(count, sampler.samples())));
   std::sort(order.begin(), order.end());
   std::vector<ShownSample> out;
   for (const auto index : order)
@@ -313,11 +307,12 @@ DataShow show_data(const RunConfig& config, const DataShowOptions& given, const 
     if (pair.options.augment_on == "device" && info.shape.size() == 3)
       out.where =
           where_it_runs(pipeline, split_for_device(pipeline, info.shape[0], {info.shape[1], info.shape[2]})) + " (" + device.str() + ")";
+    auto loader = options.validation ? val_loader(pair, runtime) : train_loader(pair, runtime);
     out.samples = stream != nullptr ? first_samples(*stream, info, runtime.seed, options.images)
-                                    : chosen_samples(*data, info, runtime.seed, options.images);
+                                    : chosen_samples(*data, loader.options().subset, info, runtime.seed, options.images);
     const auto all = static_cast<int64_t>(out.samples.size()) * options.versions;
     int64_t done = 0;
-    SampleShow show(out, pair, options.validation ? val_loader(pair, runtime) : train_loader(pair, runtime), device, options);
+    SampleShow show(out, pair, std::move(loader), device, options);
     for (int64_t epoch = 0; epoch < options.versions; ++epoch)
       show.show_epoch(epoch, [&] {
         if (progress) progress(++done, all);
