@@ -24,9 +24,10 @@ constexpr std::array kFamilies = {
     Family{"Ascend950", false, {.bf16 = true, .saturates = false, .can_choose = false, .rings = false}},
     Family{"Ascend310B", true, {.bf16 = true, .saturates = true, .can_choose = false, .rings = false}},
     Family{"Ascend310P", false, {.bf16 = false, .saturates = true, .can_choose = false, .rings = false}},
-    Family{"Ascend910",
-           false,
-           {.bf16 = false, .saturates = true, .can_choose = false, .rings = true}},  // Atlas training, the first generation
+    Family{
+        "Ascend910",
+        false,
+        {.bf16 = false, .saturates = true, .can_choose = false, .rings = true, .graphs = false}},  // Atlas training, the first generation
 };
 
 bool is_set(const char* variable, char value) {

@@ -7,10 +7,11 @@
 namespace npu_train::detail {
 
 struct AscendChip {
-  bool bf16;        // multiplies bf16
-  bool saturates;   // by default, an overflow gives the largest finite number
-  bool can_choose;  // supports both overflow modes
-  bool rings;       // the NPUs of a machine are two rings of four, of which HCCL connects 1, 2, 4 or 8
+  bool bf16;           // multiplies bf16
+  bool saturates;      // by default, an overflow gives the largest finite number
+  bool can_choose;     // supports both overflow modes
+  bool rings;          // the NPUs of a machine are two rings of four, of which HCCL connects 1, 2, 4 or 8
+  bool graphs = true;  // captures graphs: the table of products of aclmdlRICaptureBegin in CANN's documents
 };
 
 // Looks up a chip by CANN's name (aclrtGetSocName), such as Ascend910B3, Ascend910_9392, Ascend310P3. Returns nullopt for an unknown

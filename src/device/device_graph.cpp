@@ -62,8 +62,8 @@ struct DeviceGraph::Impl {
 
 std::string DeviceGraph::why_not(const Device& device) {
   if (device.is_cpu()) return "a CPU has no graphs";
-  if (graph_of(device) != nullptr) return "";
-  return device.str() + " has no graphs in this build of libtorch and npu_train";
+  if (graph_of(device) == nullptr) return device.str() + " has no graphs in this build of libtorch and npu_train";
+  return backend_of(device).capabilities(device).graphs ? "" : device.str() + " has no graphs: this chip cannot capture one";
 }
 
 DeviceGraph::DeviceGraph(const Device& device, const std::function<void()>& work) : impl_(std::make_unique<Impl>()) {

@@ -117,18 +117,20 @@ TEST_CASE("properties of chips by name") {
   using npu_train::detail::ascend_chip;
   struct Row {
     const char* name;
-    bool bf16, saturates, can_choose;
+    bool bf16, saturates, can_choose, graphs;
   };
-  for (const Row& row :
-       {Row{"Ascend910A", false, true, false}, Row{"Ascend910PremiumA", false, true, false}, Row{"Ascend910B", false, true, false},
-        Row{"Ascend910B1", true, false, true}, Row{"Ascend910B4-1", true, false, true}, Row{"Ascend910_9392", true, false, true},
-        Row{"Ascend310P3", false, true, false}, Row{"Ascend310B1", true, true, false}, Row{"Ascend950", true, false, false}}) {
+  for (const Row& row : {Row{"Ascend910A", false, true, false, false}, Row{"Ascend910PremiumA", false, true, false, false},
+                         Row{"Ascend910B", false, true, false, false}, Row{"Ascend910B1", true, false, true, true},
+                         Row{"Ascend910B4-1", true, false, true, true}, Row{"Ascend910_9392", true, false, true, true},
+                         Row{"Ascend310P3", false, true, false, true}, Row{"Ascend310B1", true, true, false, true},
+                         Row{"Ascend950", true, false, false, true}}) {
     CAPTURE(row.name);
     const auto chip = ascend_chip(row.name);
     REQUIRE(chip.has_value());
     CHECK(chip->bf16 == row.bf16);
     CHECK(chip->saturates == row.saturates);
     CHECK(chip->can_choose == row.can_choose);
+    CHECK(chip->graphs == row.graphs);
   }
   CHECK_FALSE(ascend_chip("Abacus1").has_value());
   CHECK_FALSE(ascend_chip("").has_value());

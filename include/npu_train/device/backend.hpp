@@ -41,6 +41,7 @@ struct Capabilities {
   bool fp64 = false;                    ///< has fp64 operators
   bool bf16_collectives = true;         ///< collectives support bf16
   bool ranks_by_powers_of_two = false;  ///< the number of processes per machine must be 1, 2, 4 or 8
+  bool graphs = true;                   ///< false: the chip cannot capture a graph, though its libraries have graphs
 };
 
 /// The interface to one kind of device. Methods take a device because a kind may have several. All methods declared after count() throw

@@ -122,7 +122,8 @@ class NpuBackend final : public GenericBackend {
             .skips_on_device = false,  // torch_npu's fused optimizers ignore found_inf, or read it on the host
             .fused_sgd = chip().bf16,  // torch_npu's documentation names this operator only for chips with bf16
             .bf16_collectives = chip().bf16,
-            .ranks_by_powers_of_two = chip().rings};
+            .ranks_by_powers_of_two = chip().rings,
+            .graphs = chip().graphs};
   }
 
   MemoryStats memory(const Device& device) const override {
