@@ -112,7 +112,7 @@ endfunction()
 
 # npu_train_add_room(ROOM [WITHOUT_LIBTORCH] [PART_OF ROOM] [USES ROOM...] [LINKS LIBRARY...] [VECTOR_SOURCES FILE...] SOURCES FILE...)
 #
-# USES            the rooms that it may include
+# USES            the rooms that it may include; of a part: those that it needs, if not all of the room's
 # LINKS           the libraries of others that its sources use
 # PART_OF         a folder of a room that is compiled as a target of its own, and linked wherever the room is
 # VECTOR_SOURCES  kernels of several instruction sets: they must produce the same bits with each, so the compiler must not fuse
@@ -140,8 +140,10 @@ function(npu_train_add_room room)
   endif()
   if(of_PART_OF)
     npu_train_target_of(whole ${of_PART_OF})
-    get_target_property(below ${whole} NPU_TRAIN_BELOW)
-    set_target_properties(${target} PROPERTIES NPU_TRAIN_BELOW "${below}")
+    if(NOT of_USES)
+      get_target_property(below ${whole} NPU_TRAIN_BELOW)
+      set_target_properties(${target} PROPERTIES NPU_TRAIN_BELOW "${below}")
+    endif()
     set_property(TARGET ${whole} APPEND PROPERTY NPU_TRAIN_BELOW ${room})
   endif()
   if(of_WITHOUT_LIBTORCH)

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <vector>
 
-#include "data/image_kernels.hpp"
+#include "data/pixels/image_kernels.hpp"
 #include "npu_train/data/color.hpp"
 
 namespace npu_train {

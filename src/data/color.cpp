@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "data/image_kernels.hpp"
+#include "data/pixels/image_kernels.hpp"
 
 namespace npu_train {
 

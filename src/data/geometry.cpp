@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "data/affine.hpp"
-#include "data/image_kernels.hpp"
+#include "data/pixels/image_kernels.hpp"
 
 namespace npu_train {
 namespace {

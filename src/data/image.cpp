@@ -6,7 +6,7 @@
 #include <limits>
 #include <utility>
 
-#include "data/image_kernels.hpp"
+#include "data/pixels/image_kernels.hpp"
 #include "npu_train/core/error.hpp"
 
 namespace npu_train {

@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "data/image_kernels.hpp"
+#include "data/pixels/image_kernels.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/data/image.hpp"
 

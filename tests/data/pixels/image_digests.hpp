@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "data/image_kernels.hpp"
+#include "data/pixels/image_kernels.hpp"
 #include "kernel_bits.hpp"
 
 namespace npu_train::testing {
