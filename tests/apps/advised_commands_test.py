@@ -1,13 +1,11 @@
 """Every command that a text of this project advises is accepted by its program. The commands are found in the texts, so that none is
 forgotten. advised_runs_test.py runs them."""
-import concurrent.futures
-import functools
 import os
 import re
-import unittest
+import subprocess
 
 import advice
-from programs import ProgramTest, SOURCE, main, npu_tool, train_app
+from programs import BIN, ProgramTest, SOURCE, main, npu_tool
 
 # Options of other programs that the texts mention.
 FOREIGN = set('''--build --concatenate --sparse --multi-volume --local-dir --gc-sections --rank-report --ntasks --preset --prefix --test-dir --install --device --shm-size --ipc --args --build-dir --no-hello --output-on-failure --parallel --config
@@ -15,13 +13,14 @@ FOREIGN = set('''--build --concatenate --sparse --multi-volume --local-dir --gc-
 --trace --env --group-add --strip-components --cpunodebind --membind --sort --silent --show-error --no-python --standalone --nnodes --node-rank --master-addr --master-port --nodes --ntasks-per-node --gpus-per-node --signal --gres --extract --gzip --cap-add --security-opt --id --memory --cpus --output --define-variable --static --framework --enable-shared --log --full --upgrade --install-for-all --backend-store-uri'''.split())
 
 
-# Cached, because many texts name the same command, or the same keys.
-@functools.cache
-def parsed(words): return npu_tool('--parse-only', *words)
-
-
-@functools.cache
-def bound(config, overrides): return train_app(config, *overrides, '--print-config')
+def answers(commands):
+    """{command: (status, output and messages)}."""
+    commands = list(dict.fromkeys(commands))  # many texts name the same command
+    lines = '\n'.join('\x1f'.join(map(str, words)) for words in commands) + '\n'
+    out = subprocess.run([BIN.parent / 'tests/many_commands'], cwd=SOURCE, input=lines, stdout=subprocess.PIPE, text=True, check=True).stdout
+    found = re.findall(r'(.*?)\x1e(-?\d+)\n', out, re.S)
+    assert len(found) == len(commands), out
+    return {words: (int(status), said) for words, (said, status) in zip(commands, found)}
 
 
 def own_text(path):
@@ -37,12 +36,6 @@ class AdvisedCommands(ProgramTest):
     def setUpClass(cls):
         cls.options = advice.Options()
         cls.commands = advice.commands(cls.options)
-
-    def each(self, jobs):
-        """{name: problem} of jobs {name: function that returns a problem or ''}."""
-        with concurrent.futures.ThreadPoolExecutor(2) as pool:
-            found = {name: pool.submit(job) for name, job in jobs.items()}
-        return {name: f.result() for name, f in found.items() if f.result()}
 
     def test_the_search_finds_what_is_known_to_be_there(self):
         places = lambda *words: self.commands.get(words, set())
@@ -64,14 +57,11 @@ class AdvisedCommands(ProgramTest):
             if len(words) == 1 and not words[0].startswith('-'):  # the text names a subcommand without calling it
                 self.assertIn(words[0], [*self.options.subcommands, 'SUBCOMMAND'], places)
                 continue
-
-            def job(words=tuple(words)):
-                code, out, err = parsed(words)
-                named_only = re.search(r'1 required \w+ missing', out + err) and words[-1].startswith('--')  # such as 'npu_tool analyze --source: what ...'
-                return '' if code == 0 or named_only else out + err
-            jobs[' '.join(command) + '   in ' + ', '.join(sorted(places))] = job
+            jobs[' '.join(command) + '   in ' + ', '.join(sorted(places))] = ('npu_tool', '--parse-only', *words)
         self.assertGreater(len(jobs), 60)
-        self.assertEqual(self.each(jobs), {})
+        of = answers(jobs.values())
+        named_only = lambda words: re.search(r'1 required \w+ missing', of[words][1]) and words[-1].startswith('--')  # such as 'npu_tool analyze --source: what ...'
+        self.assertEqual({name: of[words][1] for name, words in jobs.items() if of[words][0] != 0 and not named_only(words)}, {})
 
     def test_keys_of_configurations_exist(self):
         jobs = {}
@@ -86,13 +76,10 @@ class AdvisedCommands(ProgramTest):
             for key, model in {'model.allow_code=': 'torchscript', 'model.tower=': 'clip_tiny'}.items():  # the model of the checkpoint in the command
                 if '--checkpoint' in command or '--from' in command:
                     if any(w.startswith(key) for w in overrides): overrides.insert(0, f'model={{name: {model}}}')
-
-            def job(config=config, overrides=(*lists, *overrides)):
-                code, out, err = bound(config, overrides)
-                return '' if code == 0 else err
-            jobs[' '.join(command) + '   in ' + ', '.join(sorted(places))] = job
+            jobs[' '.join(command) + '   in ' + ', '.join(sorted(places))] = ('train_app', config, *lists, *overrides, '--print-config')
         self.assertGreater(len(jobs), 20)
-        self.assertEqual(self.each(jobs), {})
+        of = answers(jobs.values())
+        self.assertEqual({name: of[words][1] for name, words in jobs.items() if of[words][0] != 0}, {})
 
     def test_options_of_train_app_exist(self):
         for command, places in self.commands.items():
