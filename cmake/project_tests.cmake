@@ -41,4 +41,4 @@ endif()
 npu_train_add_full_test(compiler.clang ${scripts}/check_clang)
 
 # The rooms that read untrusted files, under the sanitizers.
-npu_train_add_full_test(sanitizers.asan ${scripts}/sanitize asan core base io data)
+npu_train_add_full_test(sanitizers.asan ${scripts}/sanitize asan core io text data)
