@@ -126,6 +126,7 @@ class AnalyzeSourceTest(ProgramTest):
         return json.loads(done.stdout)
 
     @needs_torch
+    @in_full
     def test_two_ranks_train_as_the_one_process_did(self):
         out, checkpoint = self.train_on_two_ranks(MODELS_PYTHON, {**os.environ, **WITHOUT_NPU})
         found = self.compare_with_original(out, checkpoint)

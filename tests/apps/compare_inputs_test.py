@@ -88,7 +88,7 @@ class CompareInputsTest(ProgramTest):
         self.assertEqual(of_help, {*self.OPTIONS, '--ranks'})  # apps.rank_comparison tests --ranks, which has inputs and options of its own
         for i, (option, kinds) in enumerate(self.OPTIONS.items()):
             others = [kind for kind in inputs if kind not in kinds]  # the kinds that refuse one of the options
-            for kind in inputs if FULL else [*kinds, *others[i % max(len(others), 1):][:1]]:
+            for kind in inputs if FULL else [kinds[i % len(kinds)], *others[i % max(len(others), 1):][:1]]:
                 path = inputs[kind]
                 with self.subTest(option=option, kind=kind):
                     result = npu_tool('compare', path, path, option, *values[option])

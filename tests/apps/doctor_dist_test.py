@@ -6,7 +6,7 @@ import signal
 import subprocess
 import time
 
-from programs import BIN, ProgramTest, main, npu_tool
+from programs import BIN, FULL, ProgramTest, main, npu_tool
 
 USAGE, FAILED, PEER = 2, 7, 9
 LAUNCH_NAMES = ('RANK', 'WORLD_SIZE', 'LOCAL_', 'MASTER_', 'TORCHELASTIC_', 'SLURM_', 'OMPI_', 'PMI', 'MPI_', 'NPU_TRAIN_LAUNCHER')
@@ -34,9 +34,9 @@ class DoctorDist(ProgramTest):
         self.assertEqual(result[0], code, result[1] + result[2])
         return json.loads(result[1])
 
-    def test_every_collective_and_dtype_at_one_two_four_and_eight_ranks(self):
-        document = self.document()
-        self.assertEqual([world['ranks'] for world in document['worlds']], [1, 2, 4, 8])
+    def test_every_collective_and_dtype_at_several_numbers_of_ranks(self):
+        document = self.document() if FULL else self.document('--nproc', '1,2,4')
+        self.assertEqual([world['ranks'] for world in document['worlds']], [1, 2, 4, 8] if FULL else [1, 2, 4])
         for world in document['worlds']:
             self.assertEqual(world['failure'], '')
             checks = {(c['collective'], c['dtype']): c for c in world['collectives']}
@@ -45,7 +45,7 @@ class DoctorDist(ProgramTest):
             self.assertEqual({s['collective'] for s in world['speeds']}, COLLECTIVES if world['ranks'] > 1 else set())
             for speed in world['speeds']: self.assertGreater(speed['us'], 0)
         names = {f['name'] for f in document['findings']}
-        self.assertLessEqual({'launch', 'loopback', 'host name', 'variables', 'processors', '1 rank', '8 ranks'}, names)
+        self.assertLessEqual({'launch', 'loopback', 'host name', 'variables', 'processors', '1 rank', '4 ranks'}, names)
 
     def test_the_tables_fit_eighty_columns(self):
         result = npu_tool('doctor', '--dist', '--nproc', '1,2', env=PLAIN | {'NCCL_DEBUG': 'WARN'})

@@ -6,7 +6,7 @@ import subprocess
 import unittest.mock
 
 from distributed_test import children, environment
-from programs import BIN, ProgramTest, checksums, contents, main, needs_sim_npu
+from programs import BIN, ProgramTest, checksums, contents, in_full, main, needs_sim_npu
 
 RANKS = 6
 # Many blocks, so that the two or three that are complete at a time are a small part of the model.
@@ -74,6 +74,7 @@ class LargeModel(ProgramTest):
         process.wait()
         return found
 
+    @in_full
     def test_it_trains_where_it_does_not_fit(self):
         """Where a process and 0.6 of the model fit it is made; where the model would leave nothing, it is trained."""
         process, model = self.bytes_of_a_process(), 4 * parameters(**SIZE)

@@ -108,6 +108,18 @@ class Memory(ProgramTest):
             self.assertLess(abs(error), 0.001 if strategy == 'ddp' else 0.04, (strategy, found, epoch))  # measured: 3e-7, and 0.026 in shards
         self.assertLessEqual(allocated['zero2'], allocated['zero1'])
         self.assertLess(allocated['zero1'], 0.9 * allocated['ddp'])
+        if FULL: self.check_masters_and_blocks(allocated, several)
+        text = self.assertDone(self.memory('--nproc', '4', *several))
+        rows = [line.split()[:2] for line in text.splitlines()]
+        for strategy in allocated:
+            for checkpointing in ('none', 'blocks'): self.assertIn([strategy, checkpointing], rows)
+        self.assertIn('each of 4 ranks, ddp', text)
+        self.assertFails(self.memory('--strategy', 'zero2'), USAGE, '--nproc')
+        self.assertFails(self.memory('--nproc', '4', '--strategy', 'zero9'), USAGE, 'zero9')
+        self.assertFails(self.memory('--nproc', '0'), USAGE, '--nproc')
+
+    def check_masters_and_blocks(self, allocated, several):
+        """What shards save of masters and optimizer state, and zero3 of the parameters."""
         low = {s: json.loads(self.assertDone(self.memory('--nproc', '4', '--strategy', s, '--quick', '--json', 'precision=bf16-true', *several)))
                for s in allocated}
         ddp = low.pop('ddp')
@@ -118,14 +130,6 @@ class Memory(ProgramTest):
         deep = {s: json.loads(self.assertDone(self.memory('--nproc', '4', '--strategy', s, '--quick', '--json', 'model.depth=12',
                                                           'data.batch_size=2', 'dist.backend=gloo')))['allocated'] for s in ('zero2', 'zero3')}
         self.assertLess(deep['zero3'], 0.7 * deep['zero2'])  # of 12 blocks two are complete; of three too, with little to gain
-        text = self.assertDone(self.memory('--nproc', '4', *several))
-        rows = [line.split()[:2] for line in text.splitlines()]
-        for strategy in allocated:
-            for checkpointing in ('none', 'blocks'): self.assertIn([strategy, checkpointing], rows)
-        self.assertIn('each of 4 ranks, ddp', text)
-        self.assertFails(self.memory('--strategy', 'zero2'), USAGE, '--nproc')
-        self.assertFails(self.memory('--nproc', '4', '--strategy', 'zero9'), USAGE, 'zero9')
-        self.assertFails(self.memory('--nproc', '0'), USAGE, '--nproc')
 
     def test_the_cpu_alone(self):
         result = self.memory('--json', '--quick', 'device=cpu')

@@ -87,11 +87,12 @@ class SimNpu(ProgramTest):
             code, out, error = npu_tool('compare', *folders, *words)
             self.assertEqual(code, 0, f'{words}: {out}{error}')
             return out + error
-        deep = dump('deep', 'dump.task=statistics', net='resnet50')
-        compare(deep)
         seeds = range(8 if FULL else 2)
-        for seed in seeds: compare(deep, '--sample', '0.1', '--seed', seed)
-        for task in ('statistics', 'tensor'):
+        if FULL:
+            deep = dump('deep', 'dump.task=statistics', net='resnet50')
+            compare(deep)
+            for seed in seeds: compare(deep, '--sample', '0.1', '--seed', seed)
+        for task in ('statistics', 'tensor') if FULL else ('tensor',):
             whole = dump(task, f'dump.task={task}')
             compare(whole)
             for seed in seeds: compare(whole, '--sample', '0.1', '--seed', seed)
