@@ -223,6 +223,9 @@ void data_room() {
   loader.begin_epoch(0);
   while (const auto batch = loader.next())
     std::printf("batch %lld: %lld images\n", static_cast<long long>(batch->index), static_cast<long long>(batch->size));
+  npu_train::Loader few(shapes, pipeline, {.batch_size = 4, .shuffle = true, .subset = {3, 14, 15, 92}});
+  few.begin_epoch(0);
+  std::printf("an epoch of four images: the first is %lld\n", static_cast<long long>(few.next()->ids[0]));
 }
 
 void optim_room() {
