@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "npu_train/core/byte_order_mark.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/core/whole_number.hpp"
@@ -37,7 +38,7 @@ std::vector<Number> numbers_in(const std::string& path, int64_t samples, std::op
   const auto text = read_file(path, (static_cast<uint64_t>(samples) + 1) * kLongestLine);
   std::vector<Number> out;
   int64_t line = 1;
-  for (size_t begin = 0; begin < text.size(); ++line) {
+  for (size_t begin = start_of_text(text); begin < text.size(); ++line) {
     const auto end = std::min(text.find('\n', begin), text.size());
     const auto number = std::string_view(text).substr(begin, end - begin - (end > begin && text[end - 1] == '\r' ? 1 : 0));
     const auto value = parse(number);

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <limits>
 
+#include "npu_train/core/byte_order_mark.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/core/visible_text.hpp"
@@ -11,8 +12,6 @@
 
 namespace npu_train {
 namespace {
-
-constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 bool needs_quotes(const std::string& cell, bool alone) {
   if (cell.empty()) return alone;  // an empty line is not a row
@@ -30,7 +29,7 @@ class CsvParser {
   CsvTable parse() {
     const auto nul = text_.find('\0');
     require(nul == std::string_view::npos, "contains a NUL byte", "it is not text, or text in UTF-16; save it as UTF-8");
-    if (text_.starts_with(kByteOrderMark)) at_ = kByteOrderMark.size();
+    at_ = start_of_text(text_);
     while (at_ < text_.size()) {
       if (skip_line_end()) continue;
       const auto begin = line_;

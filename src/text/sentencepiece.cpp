@@ -52,7 +52,8 @@ class SentencePieceReader {
     }
     out.pre_tokenizer = sentencepiece_text(model_, beginnings, file_);
     out.model = sentencepiece_model(model_, file_);
-    out.added = AddedTokens(added_tokens(), out.model->vocabulary(), nullptr, file_ + ": special and added tokens");
+    out.added =
+        AddedTokens(added_tokens(), out.model->vocabulary(), nullptr, file_ + " with the added tokens of the files next to it: token ");
     out.around = around(out);
     out.decoder = sentencepiece_decoder(model_, beginnings);
     return out;

@@ -58,7 +58,7 @@ class HubText(ProgramTest):
 
     def test_every_prompt_of_a_file(self):
         examples = [each for each in self.expected['llama'] if each['words'][0] == '--prompt' and len(each['words']) == 2 and '\n' not in each['words'][1]]
-        (self.dir / 'prompts.txt').write_bytes(''.join(each['words'][1] + '\r\n' for each in examples).encode())  # as on Windows
+        (self.dir / 'prompts.txt').write_bytes(''.join(each['words'][1] + '\r\n' for each in examples).encode('utf-8-sig'))  # as on Windows
         ours = self.found('llama_endless', '--prompts', self.dir / 'prompts.txt')
         self.assertEqual([each['tokens'] for each in ours], [each['tokens'] for each in examples])
         self.assertGreater(len(ours), 1)

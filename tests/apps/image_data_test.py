@@ -250,7 +250,7 @@ class ImageData(ProgramTest):
         (folder / 'red/0.png').write_bytes(b'no image')
         paths = sorted(str(path) for path in folder.rglob('*.png'))
         listed = self.dir / 'list.txt'
-        listed.write_text('\n'.join(paths) + '\n\n')
+        listed.write_text('\n'.join(paths) + '\n\n', encoding='utf-8-sig')
         printed = json.loads(self.unreadable(run, folder, '--json'))['predictions']
         for source in ([folder], ['--list', listed]):
             for kind in ('csv', 'jsonl'):

@@ -59,6 +59,9 @@ class Tokenizers(Agreement):
         self.assertEqual(piped.stdout, '1\tb\n2\tab\n')
         self.assertEqual(self.assertDone(npu_tool(*tokenize, '--decode', '2, 4,5')), 'ab\u00e9\n')
         self.assertEqual(self.assertDone(npu_tool(*tokenize, '--decode', '4')), '\ufffd\n')
+        decoded = npu_tool(*tokenize, '--decode', '2,99')
+        self.assertEqual(self.assertDone(decoded), 'ab\n')
+        self.assertIn('99 is the number of no token', decoded[2])
 
     def test_mistakes(self):
         tokenize = self.simple()

@@ -28,7 +28,8 @@ TEST_CASE("weights and the indices of a subset are read from a file, one in each
     while (const auto batch = loader.next()) out.insert(out.end(), batch->ids.begin(), batch->ids.end());
     return out;
   };
-  std::ofstream(file) << "0\n0\n1.5e+00\n0\n0.5\r\n0\n";
+  std::ofstream(file) << "\xEF\xBB\xBF"
+                      << "0\n0\n1.5e+00\n0\n0.5\r\n0\n";
   const auto weighted = train_loader(pair("sampler: weighted"), {.seed = 1}).options().sample_weights;
   CHECK(weighted == std::vector<double>{0, 0, 1.5, 0, 0.5, 0});
   auto drawn = ids(train_loader(pair("sampler: weighted"), {.seed = 1}), 0);

@@ -256,7 +256,9 @@ TEST_CASE("added tokens come from the files next to the model") {
   const auto sentinels = ModelFolder(bpe_model(), R"({"tokenizer_class": "T5Tokenizer", "extra_ids": 2})").load();
   CHECK(sentinels.encode("<extra_id_0>ab<extra_id_1>").ids == PieceIds{12, 7, 11, 2});
   CHECK(sentinels.encode("ab <extra_id_0> ab").ids == PieceIds{7, 12, 7, 2});
-  CHECK(has(refusal_of_model(bpe_model(), R"({"added_tokens_decoder": {"3": {"content": "<x>"}}})"), "another token with it"));
+  const auto refused = refusal_of_model(bpe_model(), R"({"added_tokens_decoder": {"3": {"content": "<x>"}}})");
+  CHECK(has(refused, "another token with it"));
+  CHECK(has(refused, "the added tokens of the files next to it: token [3]"));
   CHECK(has(refusal_of_model(bpe_model(), R"({"added_tokens_decoder": {"x": {"content": "<x>"}}})"), "'x' is not an id"));
 }
 

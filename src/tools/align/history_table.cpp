@@ -4,6 +4,7 @@
 #include <array>
 #include <optional>
 
+#include "npu_train/core/byte_order_mark.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/first_line.hpp"
 #include "npu_train/core/text.hpp"
@@ -239,8 +240,7 @@ HistoryTable parse_history(std::string_view text, const std::string& source) {
     text = text.substr(0, end + 1);  // drops trailing bytes that a crash of the machine may have left
     table.notes.push_back("zero bytes at the end were ignored");
   }
-  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+  text.remove_prefix(start_of_text(text));
   const auto content = trimmed_view(text);
   check(!content.empty(), ErrorKind::Data, "history", source, ": is empty");
   if (content[0] != '{' && content[0] != '[') {

@@ -13,6 +13,7 @@
 #include "commands.hpp"
 #include "generated_text.hpp"
 #include "model_arguments.hpp"
+#include "npu_train/core/byte_order_mark.hpp"
 #include "npu_train/core/clock.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/visible_text.hpp"
@@ -85,7 +86,7 @@ std::vector<int64_t> tokens_of_prompt(const std::string& prompt, const TextCodec
 std::vector<std::string> prompts_of_file(const std::string& path) {
   const auto text = read_file(path, kLargestPrompts);
   std::vector<std::string> out;
-  for (size_t begin = 0; begin < text.size();) {
+  for (size_t begin = start_of_text(text); begin < text.size();) {
     const auto end = std::min(text.find('\n', begin), text.size());
     auto prompt = text.substr(begin, end - begin);
     if (prompt.ends_with('\r')) prompt.pop_back();  // lines of Windows

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <iostream>
 
+#include "npu_train/core/byte_order_mark.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/io/csv.hpp"
@@ -86,6 +87,7 @@ std::vector<std::string> listed_images(const std::string& file) {
   std::vector<std::string> out;
   for (std::string line; std::getline(in, line);) {
     if (line.ends_with('\r')) line.pop_back();
+    if (out.empty()) line.erase(0, start_of_text(line));
     if (!line.empty()) out.push_back(line);
   }
   check(!in.bad() && !out.empty(), ErrorKind::Data, "predict", "--list ", file, " cannot be read or names no image; hint: a path a line");

@@ -11,6 +11,7 @@
 
 #include "commands.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/core/visible_text.hpp"
 #include "npu_train/core/whole_number.hpp"
@@ -145,6 +146,8 @@ class Printed {
     add(tokenizer_.encode(text, /*special_tokens=*/false).ids, text);
   }
   void decode(const std::vector<int64_t>& ids) {
+    for (const auto id : ids)
+      if (!tokenizer_.token(id)) log_warning("tokenize: ", id, " is the number of no token of ", args_.tokenizer, ", and gives no text");
     const auto text = tokenizer_.decode(ids, args_.no_special);
     text_ += npu_train::detail::visible_lines(text) + "\n";
     list_.push_back(Json::object({{"text", text}}));

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "npu_train/core/byte_order_mark.hpp"
+
 namespace npu_train::detail::scan {
 
 constexpr size_t kMostStars = 16;  // star imports, in each of which every name is looked up

@@ -91,7 +91,5 @@ inline size_t closing_mark(std::string_view text, size_t i, char mark, bool esca
     i = text[i] == '\\' && escapes ? after_backslash(text, i) : i + 1;
   return i;
 }
-/// Returns the position after a byte order mark.
-inline size_t start_of_text(std::string_view text) { return text.starts_with("\xEF\xBB\xBF") ? 3 : 0; }
 
 }  // namespace npu_train::detail::scan
