@@ -160,11 +160,9 @@ Loader train_loader(const DatasetPair& pair, LoaderOptions runtime) {
     runtime.finish =
         chain_hooks(mix_batches({data.mixup_alpha, data.cutmix_alpha, pair.info().num_classes, runtime.seed}), std::move(runtime.finish));
   }
-  check((data.sampler == "uniform" && pair.sample_weights.empty() && pair.subset.empty()) || pair.train_stream == nullptr, ErrorKind::Usage,
-        "data.sampler", "a stream has no sampler; allowed: uniform");
+  auto choice = detail::sample_choice(pair);
   if (pair.train_stream != nullptr) return Loader(pair.train_stream, pair.train_pipeline, std::move(runtime));
   runtime.shuffle = data.shuffle;
-  auto choice = detail::sample_choice(pair);
   runtime.sample_weights = std::move(choice.weights);
   runtime.subset = std::move(choice.subset);
   return Loader(pair.train, pair.train_pipeline, std::move(runtime));

@@ -34,7 +34,7 @@ void check_order(const State& state, int64_t epoch, const DistributedSampler& sa
         " samples; this one has ", sampler.options().size);
   check(order_digest(sampler.order(epoch)) == state.text("order", kPart), ErrorKind::Checkpoint, kPart,
         "the order of the samples in epoch ", epoch,
-        " differs from the one in the state; hint: data.shuffle and data.sampler must be unchanged");
+        " differs from the one in the state; hint: data.shuffle, data.sampler and the numbers in data.sampler_file must be unchanged");
 }
 
 }  // namespace

@@ -1,14 +1,19 @@
 #include "npu_train/data/sample_choice.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
+#include <utility>
 
 #include "npu_train/core/byte_order_mark.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/first_line.hpp"
 #include "npu_train/core/text.hpp"
+#include "npu_train/core/visible_text.hpp"
 #include "npu_train/core/whole_number.hpp"
 #include "npu_train/io/file.hpp"
 
@@ -16,7 +21,7 @@ namespace npu_train::detail {
 namespace {
 
 constexpr const char* kSampler = "data.sampler";
-constexpr uint64_t kLongestLine = 64;  // of a number, on average
+constexpr uint64_t kBytesOfComments = 1 << 16, kBytesOfNumber = 64;  // limits of a file
 
 /// Returns for each sample 1 / (samples of its class).
 std::vector<double> balanced_weights(const Dataset& data) {
@@ -31,21 +36,22 @@ std::vector<double> balanced_weights(const Dataset& data) {
   return out;
 }
 
-/// Returns the numbers of a file with one in each line, as numpy.savetxt writes a vector.
+/// Returns the numbers of a file with one in each line, as numpy.savetxt writes a vector. Empty lines and comments after # are skipped.
 template <class Number>
 std::vector<Number> numbers_in(const std::string& path, int64_t samples, std::optional<Number> (*parse)(std::string_view),
                                const char* allowed) {
-  const auto text = read_file(path, (static_cast<uint64_t>(samples) + 1) * kLongestLine);
+  const auto text = read_file(path, kBytesOfComments + static_cast<uint64_t>(samples) * kBytesOfNumber);
   std::vector<Number> out;
   int64_t line = 1;
   for (size_t begin = start_of_text(text); begin < text.size(); ++line) {
     const auto end = std::min(text.find('\n', begin), text.size());
-    const auto number = std::string_view(text).substr(begin, end - begin - (end > begin && text[end - 1] == '\r' ? 1 : 0));
+    const auto number = trimmed_view(std::string_view(text).substr(begin, end - begin));
+    begin = end + 1;
+    if (number.empty() || number.starts_with('#')) continue;
     const auto value = parse(number);
-    check(value.has_value(), ErrorKind::Data, kSampler, path, ", line ", line, ": '", number.substr(0, kLongestLine),
+    check(value.has_value(), ErrorKind::Data, kSampler, path, ", line ", line, ": '", visible_start(number, kBytesOfNumber),
           "'; allowed: ", allowed);
     out.push_back(*value);
-    begin = end + 1;
   }
   return out;
 }
@@ -54,29 +60,41 @@ SampleChoice from_file(const std::string& sampler, const std::string& path, int6
   check(!path.empty(), ErrorKind::Usage, "data.sampler_file", "is not given; sampler: ", sampler, " reads its numbers from a file");
   SampleChoice out;
   if (sampler == "weighted") {
-    out.weights = numbers_in(path, samples, decimal_number, "a number in each line, the weight of a sample");
+    out.weights = numbers_in(path, samples, decimal_number, "UTF-8, with a number in each line, the weight of a sample");
     check(static_cast<int64_t>(out.weights.size()) == samples, ErrorKind::Data, kSampler, path, " has ", out.weights.size(),
           " weights, and the training data have ", samples, " samples; allowed: one for each");
   } else {
-    out.subset = numbers_in(path, samples, whole_number, "a whole number in each line, the index of a sample");
+    out.subset = numbers_in(path, samples, whole_number,
+                            "UTF-8, with a whole number in each line, the index of a sample; hint: numpy.savetxt(..., fmt='%d')");
     check(!out.subset.empty(), ErrorKind::Data, kSampler, path, " is empty; allowed: at least one index");
   }
   return out;
 }
 
+SampleChoice checked(SampleChoice choice, int64_t samples) {
+  DistributedSampler({.size = samples, .weights = choice.weights, .subset = choice.subset});
+  return choice;
+}
+
 }  // namespace
 
 SampleChoice sample_choice(const DatasetPair& pair) {
-  const auto& data = pair.options;
-  const bool in_code = !pair.sample_weights.empty() || !pair.subset.empty(),
-             in_file = data.sampler == "weighted" || data.sampler == "subset";
-  check(!in_code || data.sampler == "uniform", ErrorKind::Usage, kSampler, "is ", data.sampler,
+  const auto& [sampler, path] = std::tie(pair.options.sampler, pair.options.sampler_file);
+  const bool in_code = !pair.sample_weights.empty() || !pair.subset.empty(), in_file = sampler == "weighted" || sampler == "subset";
+  check(pair.train != nullptr || (sampler == "uniform" && path.empty() && !in_code), ErrorKind::Usage, kSampler,
+        "a stream has no sampler; allowed: uniform, without a sampler_file");
+  check(!in_code || sampler == "uniform", ErrorKind::Usage, kSampler, "is ", sampler,
         ", and the program chooses the samples; allowed: uniform");
-  check(in_file || data.sampler_file.empty(), ErrorKind::Usage, "data.sampler_file", "is given, and sampler is ", data.sampler,
-        "; allowed: with sampler weighted and subset");
-  if (in_code) return {pair.sample_weights, pair.subset};
-  if (in_file) return from_file(data.sampler, data.sampler_file, pair.train->size());
-  return {data.sampler == "balanced" ? balanced_weights(*pair.train) : std::vector<double>(), {}};
+  check(in_file || path.empty(), ErrorKind::Usage, "data.sampler_file", "is given, and sampler is ", sampler,
+        "; allowed: with sampler weighted or subset");
+  if (in_code) return checked({pair.sample_weights, pair.subset}, pair.train->size());
+  if (!in_file) return {sampler == "balanced" ? balanced_weights(*pair.train) : std::vector<double>(), {}};
+  try {
+    return checked(from_file(sampler, path, pair.train->size()), pair.train->size());
+  } catch (const Error& e) {
+    if (e.where() != "sampler") throw;
+    throw Error(ErrorKind::Data, kSampler, path + ": " + e.message(), "", std::current_exception());
+  }
 }
 
 DistributedSampler sampler_of(const LoaderOptions& options, int64_t size, uint64_t seed) {

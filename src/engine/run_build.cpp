@@ -300,6 +300,8 @@ void Run::make_loaders(const RunConfig& config, bool channels_last) {
   auto of_training = runtime;
   of_training.finish = chain_hooks(warmup.hook(), runtime.finish);
   train.emplace(train_loader(data, std::move(of_training)));
+  if (const auto chosen = static_cast<int64_t>(train->options().subset.size()); chosen > 0 && runtime.rank == 0)
+    log_info("data.sampler: an epoch has ", with_commas(chosen), " of the ", with_commas(data.train->size()), " training samples");
   warmup.set_rounds_per_epoch(train->rounds_per_epoch(), config.trainer);
   if (data.val != nullptr) val.emplace(val_loader(data, runtime));
   if (train->options().augment_on_device) {

@@ -241,6 +241,14 @@ class ImageData(ProgramTest):
         report = json.loads(self.assertDone(npu_tool('data', 'show', self.yaml, *subset, '--html', self.dir / 'p.html', '--images', 24, '--json')))
         self.assertNotIn('not drawn', json.dumps(report))
         self.assertDone(npu_tool('memory', self.yaml, *subset))
+        self.assertEqual(self.eval('--split', 'train')['split'], 'train')
+        chosen.unlink()
+        self.assertFails(npu_tool('data', 'check', self.yaml, *subset), 3, 'chosen.txt')
+        self.eval('--split', 'train')  # evaluates all samples
+        chosen.write_text('24\n')
+        for balanced in ('true', 'false'):
+            self.assertFails(train_app(self.yaml, *subset, f'task.balanced_classes={balanced}'), 3, f'{chosen}: the subset has the index 24; allowed: 0 to 23')
+        chosen.write_text('\n'.join(map(str, range(20))))
         self.assertFails(train_app(self.yaml, *subset, 'data.batch_size=21'), 2, 'the subset of the data set', 'has 20 samples')
 
     def test_answers_are_written_to_a_file_a_row_for_each_image(self):

@@ -58,15 +58,36 @@ TEST_CASE("a file of a sampler that does not fit the data is refused") {
   };
   const auto weighted = "sampler: weighted\nsampler_file: " + file, subset = "sampler: subset\nsampler_file: " + file;
   CHECK(has(error(weighted, "1\n2\n"), "has 2 weights, and the training data have 3 samples"));
-  CHECK(has(error(weighted, "1\nx\n3\n"), "line 2: 'x'; allowed: a number in each line"));
+  CHECK(has(error(weighted, "1\nx\n3\n"), "line 2: 'x'; allowed: UTF-8, with a number in each line"));
   CHECK(has(error(weighted, "1\n-2\n3\n"), "the weight of sample 1 is -2"));
   CHECK(has(error(weighted, "0\n0\n0\n"), "the sum of all 3 weights is 0"));
-  CHECK(has(error(weighted, std::string(1000, '1')), "1000"));
-  CHECK(has(error(subset, "1\n\n2\n"), "line 2: ''"));
-  CHECK(has(error(subset, "1.0\n"), "line 1: '1.0'; allowed: a whole number"));
-  CHECK(has(error(subset, "3\n"), "the index 3; allowed: 0 to 2"));
+  CHECK(has(error(weighted, std::string(70000, '1')), "70000 bytes"));
+  CHECK(has(error(weighted, std::string("\xFF\xFE"
+                                        "3\0",
+                                        4)),
+            R"(line 1: '\xff\xfe3\x00'; allowed: UTF-8)"));
+  CHECK(has(error(subset, "1\n\n2 x\n"), "line 3: '2 x'"));
+  CHECK(has(error(subset, "1.0\n"), "line 1: '1.0'; allowed: UTF-8, with a whole number"));
+  CHECK(has(error(subset, "3\n"), file + ": the subset has the index 3; allowed: 0 to 2"));
   CHECK(has(error(subset, ""), "is empty; allowed: at least one index"));
   CHECK(has(error("sampler: subset", ""), "data.sampler_file"));
   CHECK(has(error("sampler: subset\nsampler_file: " + file + ".none", ""), "numbers.txt.none"));
-  CHECK(has(error("sampler: balanced\nsampler_file: " + file, ""), "allowed: with sampler weighted and subset"));
+  CHECK(has(error("sampler: balanced\nsampler_file: " + file, ""), "allowed: with sampler weighted or subset"));
+}
+
+TEST_CASE("comments, empty lines and blanks around numbers are skipped") {
+  const TempDir dir;
+  const auto file = (dir / "numbers.txt").string();
+  std::ofstream(file) << "# indices\n 2 \n\n0\t\n\n";
+  const auto pair = of_sampler("train_size: 3\nsampler: subset\nsampler_file: " + file);
+  CHECK(npu_train::detail::sample_choice(pair).subset == std::vector<int64_t>{2, 0});
+}
+
+TEST_CASE("a choice of the program is checked before a label is read by it") {
+  auto pair = of_sampler("train_size: 3");
+  pair.subset = {3};
+  CHECK(has(error_of([&] { npu_train::detail::sample_choice(pair); }).what(), "the index 3; allowed: 0 to 2"));
+  pair.subset.clear();
+  pair.sample_weights = {1, 1};
+  CHECK(has(error_of([&] { npu_train::detail::sample_choice(pair); }).what(), "2 weights for 3 samples"));
 }

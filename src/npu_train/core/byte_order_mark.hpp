@@ -1,6 +1,7 @@
 /// The byte order mark that programs of Windows write at the start of a UTF-8 file.
 #pragma once
 
+#include <cstddef>
 #include <string_view>
 
 namespace npu_train {

@@ -14,8 +14,8 @@ struct SampleChoice {
   std::vector<int64_t> subset;
 };
 
-/// Returns the choice of a pair whose training data are no stream. Error(Usage) for a sampler together with a choice in code and for a
-/// sampler that does not fit the data; Error(Data) for a sampler_file that cannot be read or does not fit them.
+/// Returns what a pair chooses; nothing of a stream. Error(Usage) for a sampler that does not fit the data or is given together with a
+/// choice in code, and for such a choice that no sampler accepts; Error(Data) for a sampler_file that cannot be read or does not fit.
 SampleChoice sample_choice(const DatasetPair& pair);
 
 /// Returns the sampler of a loader with these options and another seed.

@@ -48,6 +48,7 @@ Evaluated validate(const EvalArguments& args, const std::string& checkpoint, Par
   config.output.dir = "";  // no output files
   config.trainer.overfit_batches = 0;
   config.model.options.erase("weights");
+  for (const char* key : {"sampler", "sampler_file"}) config.data.options.erase(key);  // they choose samples of a training
   const auto state = load_checkpoint(checkpoint);
   const auto classes = class_names_of(read_checkpoint_meta(checkpoint));
   Evaluated out{.averages = takes_averages(args, state, config)};

@@ -5,6 +5,7 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
+#include "npu_train/data/sample_choice.hpp"
 #include "tools/probe/each_sample.hpp"
 
 namespace npu_train {
@@ -13,6 +14,7 @@ DataCheck check_data(const RunConfig& config, const Parts& parts, const std::fun
   return translated("data check", [&] {
     check(!config.data.name.empty(), ErrorKind::Usage, "data", "no data set is named; allowed: ", join(parts.datasets.names()));
     const auto pair = parts.datasets.make(config.data, "data", parts.transforms);
+    detail::sample_choice(pair);  // a sampler_file is read like the data
     auto found = detail::count_samples(pair, /*pipeline=*/nullptr, /*seed=*/0, progress);
     return DataCheck{.summary = std::move(found.summary),
                      .train = found.train,
