@@ -13,7 +13,6 @@
 
 #include "data/pad_field.hpp"
 #include "npu_train/core/error.hpp"
-#include "npu_train/data/sample_choice.hpp"
 
 namespace npu_train::detail {
 namespace {
@@ -85,7 +84,7 @@ LoaderOptions checked(LoaderOptions options, const Dataset* dataset) {
     return options;
   }
   check(dataset->size() > 0, ErrorKind::Data, "Loader", "the data set '", dataset->info().name, "' is empty");
-  const int64_t n = detail::sampler_of(options, dataset->size(), options.seed).samples();
+  const int64_t n = options.subset.empty() ? dataset->size() : static_cast<int64_t>(options.subset.size());
   check(options.batch_size <= n, ErrorKind::Usage, "Loader", "batch_size is ", options.batch_size, " and ",
         options.subset.empty() ? "" : "the subset of ", "the data set '", dataset->info().name, "' has ", n,
         " samples; hint: data.batch_size=", n);

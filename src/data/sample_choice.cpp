@@ -7,7 +7,6 @@
 #include <string>
 #include <string_view>
 #include <tuple>
-#include <utility>
 
 #include "npu_train/core/byte_order_mark.hpp"
 #include "npu_train/core/error.hpp"
@@ -71,11 +70,6 @@ SampleChoice from_file(const std::string& sampler, const std::string& path, int6
   return out;
 }
 
-SampleChoice checked(SampleChoice choice, int64_t samples) {
-  DistributedSampler({.size = samples, .weights = choice.weights, .subset = choice.subset});
-  return choice;
-}
-
 }  // namespace
 
 SampleChoice sample_choice(const DatasetPair& pair) {
@@ -87,14 +81,16 @@ SampleChoice sample_choice(const DatasetPair& pair) {
         ", and the program chooses the samples; allowed: uniform");
   check(in_file || path.empty(), ErrorKind::Usage, "data.sampler_file", "is given, and sampler is ", sampler,
         "; allowed: with sampler weighted or subset");
-  if (in_code) return checked({pair.sample_weights, pair.subset}, pair.train->size());
-  if (!in_file) return {sampler == "balanced" ? balanced_weights(*pair.train) : std::vector<double>(), {}};
+  if (!in_code && !in_file) return {sampler == "balanced" ? balanced_weights(*pair.train) : std::vector<double>(), {}};
+  const auto samples = pair.train->size();
+  auto out = in_code ? SampleChoice{pair.sample_weights, pair.subset} : from_file(sampler, path, samples);
   try {
-    return checked(from_file(sampler, path, pair.train->size()), pair.train->size());
+    DistributedSampler({.size = samples, .weights = out.weights, .subset = out.subset});  // checks them
   } catch (const Error& e) {
-    if (e.where() != "sampler") throw;
+    if (in_code) throw;
     throw Error(ErrorKind::Data, kSampler, path + ": " + e.message(), "", std::current_exception());
   }
+  return out;
 }
 
 DistributedSampler sampler_of(const LoaderOptions& options, int64_t size, uint64_t seed) {

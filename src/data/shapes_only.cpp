@@ -40,7 +40,10 @@ class RandomImages final : public ImageDataset {
 DatasetPair random_pair(const DataOptions& options, DatasetInfo info, const TransformRegistry& transforms) {
   DatasetPair pair;
   pair.options = options;
-  if (!options.sampler_file.empty()) pair.options.sampler = "uniform", pair.options.sampler_file.clear();  // it chooses among the files
+  if (!options.sampler_file.empty()) {  // it chooses among samples that are not read here
+    pair.options.sampler = "uniform";
+    pair.options.sampler_file.clear();
+  }
   set_pipelines(pair, info, transforms);
   pair.val = std::make_shared<RandomImages>(info, kValImages);
   pair.train = std::make_shared<RandomImages>(std::move(info), kTrainImages);
