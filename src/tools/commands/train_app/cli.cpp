@@ -82,9 +82,9 @@ int parse_end(const CLI::App& app, const CLI::ParseError& end, int argc, char** 
   const auto& read = innermost(app);
   const bool takes_keys = read.get_option_no_throw("config") != nullptr || read.get_option_no_throw("overrides") != nullptr;
   auto hint = takes_keys ? hint_of_keys(end.what(), words, parts) : "";
-  const auto code_of = static_cast<CLI::ExitCodes>(end.get_exit_code());
-  if (hint.empty() && (code_of == CLI::ExitCodes::ExtrasError || code_of == CLI::ExitCodes::RequiredError))
-    hint = hint_of_names(words, read);
+  const bool misses_a_name =
+      code == static_cast<int>(CLI::ExitCodes::ExtrasError) || code == static_cast<int>(CLI::ExitCodes::RequiredError);
+  if (hint.empty() && misses_a_name) hint = hint_of_names(words, read);
   if (!hint.empty()) std::fprintf(stderr, "hint: %s\n", npu_train::detail::visible_text(hint).c_str());
   return static_cast<int>(ErrorKind::Usage);
 }
