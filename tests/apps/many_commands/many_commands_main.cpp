@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "npu_train/core/process.hpp"
 #include "npu_train/tools/commands/main.hpp"
 
 namespace {
@@ -35,9 +36,7 @@ int main() {
     const auto child = ::fork();
     if (child == 0) {
       ::dup2(1, 2);
-      const auto code = run(std::move(words));
-      std::fflush(stdout);
-      ::_exit(code);  // without the destructors of libtorch, which take as long as its start
+      npu_train::end_process(run(std::move(words)));
     }
     int status = 0;
     if (child < 0 || ::waitpid(child, &status, 0) != child) return 1;
