@@ -5,7 +5,7 @@
 
 #include <cstdio>
 
-#include <npu_train/nn/named_state.hpp>
+#include <npu_train/nn/module_state.hpp>
 #include <npu_train/trainer.hpp>
 
 // Layers of a task: the optimizer NAME trains the parameters "NAME.*".

@@ -2,7 +2,6 @@
 #include <cstdio>
 
 #include <npu_train/base/input_spec.hpp>
-#include <npu_train/data/token_text.hpp>
 #include <npu_train/data/tokens.hpp>
 #include <npu_train/export/onnx.hpp>
 #include <npu_train/io/file.hpp>

@@ -1,7 +1,6 @@
 // Serves an offline model that Ascend's compiler has written: offline MODEL.om IMAGE...
 #include <cstdio>
 
-#include <npu_train/engine/offline_predictor.hpp>
 #include <npu_train/engine/predictor.hpp>
 
 int main(int argc, char** argv) try {

@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <filesystem>
 
-#include <npu_train/base/digest.hpp>
+#include <npu_train/base/state.hpp>
 #include <npu_train/core/hash.hpp>
 #include <npu_train/core/text.hpp>
 #include <npu_train/data/datasets.hpp>
@@ -21,13 +21,13 @@
 #include <npu_train/models/resnet.hpp>
 #include <npu_train/nn/fuse.hpp>
 #include <npu_train/nn/layer_scope.hpp>
-#include <npu_train/nn/named_state.hpp>
+#include <npu_train/nn/module_state.hpp>
 #include <npu_train/nn/summary.hpp>
-#include <npu_train/optim/adamw.hpp>
+#include <npu_train/optim/optimizers.hpp>
 #include <npu_train/optim/schedule.hpp>
 #include <npu_train/precision/precision.hpp>
 #include <npu_train/text/tokenizer.hpp>
-#include <npu_train/tools/align/compare_report.hpp>
+#include <npu_train/tools/align/compare.hpp>
 #include <npu_train/tools/align/dumper.hpp>
 #include <npu_train/tools/analyze/analysis.hpp>
 #include <npu_train/tools/analyze/profiler.hpp>
@@ -36,11 +36,10 @@
 #include <npu_train/tools/doctor/checks.hpp>
 #include <npu_train/tools/launch/launcher.hpp>
 #include <npu_train/tools/memory/leak_watch.hpp>
-#include <npu_train/tools/memory/predict_memory.hpp>
+#include <npu_train/tools/memory/memory_prediction.hpp>
 #include <npu_train/tools/probe/process_facts.hpp>
 #include <npu_train/tools/report/html_page.hpp>
-#include <npu_train/tools/report/number.hpp>
-#include <npu_train/tools/report/page_origin.hpp>
+#include <npu_train/tools/report/report.hpp>
 #include <npu_train/trace/op_observer.hpp>
 #include <npu_train/train/loop.hpp>
 #include <npu_train/trainer.hpp>

@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-#include "npu_train/base/digest.hpp"
+#include "npu_train/base/state.hpp"
 #include "npu_train/engine/trainer.hpp"
 
 namespace npu_train::testing {

@@ -15,7 +15,7 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
-#include "npu_train/core/str_cat.hpp"
+#include "npu_train/core/text.hpp"
 #include "npu_train/core/version.hpp"
 #include "npu_train/data/dataset.hpp"
 #include "npu_train/engine/predictor.hpp"

@@ -11,9 +11,9 @@
 #include "models/blocks/encoder.hpp"
 #include "models/blocks/layer_norm.hpp"
 #include "npu_train/core/error.hpp"
-#include "npu_train/nn/dropout.hpp"
 #include "npu_train/nn/init.hpp"
 #include "npu_train/nn/layer_scope.hpp"
+#include "npu_train/nn/layers.hpp"
 #include "npu_train/nn/packed_linear.hpp"
 
 namespace npu_train {

@@ -10,9 +10,9 @@
 #include "models/blocks/decoder.hpp"
 #include "models/blocks/layer_norm.hpp"
 #include "npu_train/core/error.hpp"
-#include "npu_train/nn/attention.hpp"
 #include "npu_train/nn/init.hpp"
 #include "npu_train/nn/layer_scope.hpp"
+#include "npu_train/nn/layers.hpp"
 
 namespace npu_train::detail {
 

@@ -4,7 +4,7 @@
 
 #include "npu_train/base/file_backed_memory.hpp"
 #include "npu_train/core/error.hpp"
-#include "npu_train/core/host_memory.hpp"
+#include "npu_train/core/host.hpp"
 #include "npu_train/core/text.hpp"
 
 namespace npu_train::detail {

@@ -23,8 +23,8 @@
 #include "models/blocks/host_memory.hpp"
 #include "models/blocks/layer_norm.hpp"
 #include "npu_train/core/error.hpp"
-#include "npu_train/nn/attention.hpp"
 #include "npu_train/nn/layer_scope.hpp"
+#include "npu_train/nn/layers.hpp"
 
 namespace npu_train::detail {
 namespace {

@@ -7,7 +7,7 @@
 #include "models/blocks/decoder.hpp"
 #include "models/blocks/layer_norm.hpp"
 #include "npu_train/core/error.hpp"
-#include "npu_train/nn/dropout.hpp"
+#include "npu_train/nn/layers.hpp"
 
 namespace npu_train {
 namespace {

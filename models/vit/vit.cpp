@@ -9,8 +9,6 @@
 
 #include "models/blocks/activation.hpp"
 #include "models/blocks/layer_norm.hpp"
-#include "npu_train/nn/attention.hpp"
-#include "npu_train/nn/dropout.hpp"
 #include "npu_train/nn/init.hpp"
 #include "npu_train/nn/layer_scope.hpp"
 #include "npu_train/nn/layers.hpp"

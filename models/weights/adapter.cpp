@@ -1,4 +1,4 @@
-#include "npu_train/models/adapter.hpp"
+#include "npu_train/models/lora.hpp"
 
 #include <c10/core/GradMode.h>
 #include <torch/nn/module.h>
@@ -11,11 +11,11 @@
 #include "models/families.hpp"
 #include "models/weights/adapter_parts.hpp"
 #include "npu_train/core/error.hpp"
-#include "npu_train/core/first_few.hpp"
+#include "npu_train/core/message_text.hpp"
 #include "npu_train/core/name_pattern.hpp"
 #include "npu_train/io/json.hpp"
 #include "npu_train/io/pickle.hpp"
-#include "npu_train/nn/named_state.hpp"
+#include "npu_train/nn/module_state.hpp"
 
 namespace npu_train {
 namespace {

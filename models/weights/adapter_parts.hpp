@@ -2,7 +2,7 @@
 #pragma once
 
 #include "npu_train/base/parameter_set.hpp"
-#include "npu_train/models/adapter.hpp"
+#include "npu_train/models/lora.hpp"
 
 namespace npu_train::detail {
 

@@ -8,8 +8,8 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/name_pattern.hpp"
 #include "npu_train/io/file.hpp"
-#include "npu_train/io/json_list.hpp"
-#include "npu_train/models/adapter.hpp"
+#include "npu_train/io/json.hpp"
+#include "npu_train/models/lora.hpp"
 
 namespace npu_train {
 namespace {

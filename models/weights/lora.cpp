@@ -15,7 +15,7 @@
 #include "npu_train/core/name_pattern.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/nn/layers.hpp"
-#include "npu_train/nn/named_state.hpp"
+#include "npu_train/nn/module_state.hpp"
 
 namespace npu_train {
 namespace {

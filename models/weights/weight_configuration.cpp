@@ -2,7 +2,7 @@
 #include <ATen/ops/equal.h>
 
 #include "models/families.hpp"
-#include "npu_train/models/weight_names.hpp"
+#include "npu_train/models/weights.hpp"
 
 namespace npu_train {
 namespace detail {

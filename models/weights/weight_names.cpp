@@ -1,4 +1,4 @@
-#include "npu_train/models/weight_names.hpp"
+#include "npu_train/models/weights.hpp"
 
 #include <algorithm>
 #include <map>

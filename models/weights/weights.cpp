@@ -11,8 +11,7 @@
 #include <unordered_set>
 
 #include "models/weights/weight_source.hpp"
-#include "npu_train/core/first_few.hpp"
-#include "npu_train/core/str_cat.hpp"
+#include "npu_train/core/message_text.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/models/weight_resize.hpp"
 

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <mutex>
 
-#include "npu_train/core/str_cat.hpp"
+#include "npu_train/core/text.hpp"
 #include "sim.hpp"
 
 namespace npu_train::sim {

@@ -1,5 +1,5 @@
 #include "sim.hpp"
-#include "npu_train/core/str_cat.hpp"
+#include "npu_train/core/text.hpp"
 
 #include <c10/core/DeviceType.h>
 #include <c10/util/Exception.h>

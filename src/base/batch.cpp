@@ -89,4 +89,19 @@ int64_t Batch::nbytes() const {
   return sum;
 }
 
+Outputs::Outputs(at::Tensor only) : fields_{{"output", std::move(only)}} {}
+
+bool Outputs::has(const std::string& name) const { return detail::field_named(fields_, name) != fields_.end(); }
+
+const at::Tensor& Outputs::at(const std::string& name) const {
+  const auto found = detail::field_named(fields_, name);
+  if (found != fields_.end()) return found->second;
+  throw Error(ErrorKind::Usage, "Outputs", "the model has no output '" + name + "'; it has: " + detail::names_text(fields_));
+}
+
+const at::Tensor& Outputs::first() const {
+  static const at::Tensor none;
+  return fields_.empty() ? none : fields_.front().second;
+}
+
 }  // namespace npu_train

@@ -18,7 +18,7 @@
 #include <utility>
 
 #include "npu_train/core/error.hpp"
-#include "npu_train/core/host_memory.hpp"
+#include "npu_train/core/host.hpp"
 #include "npu_train/core/text.hpp"
 
 namespace npu_train {

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "core/scalar.hpp"
-#include "npu_train/core/other_names.hpp"
+#include "npu_train/core/message_text.hpp"
 #include "npu_train/core/text.hpp"
 
 namespace npu_train {

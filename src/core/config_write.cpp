@@ -4,8 +4,8 @@
 
 #include "core/scalar.hpp"
 #include "npu_train/core/config_node.hpp"
+#include "npu_train/core/message_text.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/core/visible_text.hpp"
 
 namespace npu_train {
 namespace {

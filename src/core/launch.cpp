@@ -9,7 +9,7 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/hash.hpp"
-#include "npu_train/core/whole_number.hpp"
+#include "npu_train/core/read_text.hpp"
 
 namespace npu_train {
 namespace {

@@ -5,7 +5,7 @@
 #include "core/spdlog_writers.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
-#include "npu_train/core/visible_text.hpp"
+#include "npu_train/core/message_text.hpp"
 
 namespace npu_train {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "npu_train/core/message_text.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/core/visible_text.hpp"
 
 namespace npu_train::detail {
 namespace {

@@ -8,8 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "npu_train/core/read_text.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/core/whole_number.hpp"
 
 namespace npu_train::detail {
 

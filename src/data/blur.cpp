@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "data/pixels/image_kernels.hpp"
-#include "npu_train/data/color.hpp"
+#include "npu_train/data/image_transforms.hpp"
 
 namespace npu_train {
 namespace {

@@ -1,8 +1,6 @@
 #include <cmath>
 
-#include "npu_train/data/color.hpp"
-#include "npu_train/data/geometry.hpp"
-#include "npu_train/data/rand_augment.hpp"
+#include "npu_train/data/image_transforms.hpp"
 #include "npu_train/data/transform.hpp"
 
 namespace npu_train {

@@ -1,4 +1,4 @@
-#include "npu_train/data/cifar.hpp"
+#include "npu_train/data/image_dataset.hpp"
 
 #include <filesystem>
 

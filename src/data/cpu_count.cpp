@@ -4,9 +4,9 @@
 #include <string>
 #include <thread>
 
-#include "npu_train/core/cgroup.hpp"
 #include "npu_train/core/error.hpp"
-#include "npu_train/core/whole_number.hpp"
+#include "npu_train/core/host.hpp"
+#include "npu_train/core/read_text.hpp"
 #include "npu_train/data/loader.hpp"
 
 namespace npu_train {

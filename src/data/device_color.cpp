@@ -10,8 +10,8 @@
 #include <algorithm>
 
 #include "npu_train/core/error.hpp"
-#include "npu_train/data/color.hpp"
 #include "npu_train/data/device_augment.hpp"
+#include "npu_train/data/image_transforms.hpp"
 
 namespace npu_train {
 namespace {

@@ -8,8 +8,7 @@
 #include "data/affine.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/data/device_augment.hpp"
-#include "npu_train/data/geometry.hpp"
-#include "npu_train/data/rand_augment.hpp"
+#include "npu_train/data/image_transforms.hpp"
 
 namespace npu_train {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/data/token_text.hpp"
+#include "npu_train/data/tokens.hpp"
 
 namespace npu_train {
 namespace {

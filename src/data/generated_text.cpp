@@ -1,4 +1,4 @@
-#include "npu_train/data/generated_text.hpp"
+#include "npu_train/data/generated.hpp"
 
 #include <array>
 

@@ -1,4 +1,4 @@
-#include "npu_train/data/geometry.hpp"
+#include "npu_train/data/image_transforms.hpp"
 
 #include <algorithm>
 #include <cmath>

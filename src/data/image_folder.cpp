@@ -1,4 +1,4 @@
-#include "npu_train/data/image_folder.hpp"
+#include "npu_train/data/image_dataset.hpp"
 
 #include <algorithm>
 #include <filesystem>

@@ -1,4 +1,4 @@
-#include "npu_train/data/image_list.hpp"
+#include "npu_train/data/image_dataset.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -12,9 +12,8 @@
 #include "data/image_file.hpp"
 #include "data/json_lines.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/read_text.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/core/whole_number.hpp"
-#include "npu_train/data/image_folder.hpp"
 #include "npu_train/io/csv.hpp"
 
 namespace npu_train {

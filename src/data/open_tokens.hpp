@@ -9,7 +9,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/data/datasets.hpp"
 #include "npu_train/data/documents.hpp"
-#include "npu_train/data/generated_text.hpp"
+#include "npu_train/data/generated.hpp"
 #include "npu_train/data/image_text.hpp"
 #include "npu_train/data/tokens.hpp"
 

@@ -9,8 +9,8 @@
 
 #include "data/pad_field.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/read_text.hpp"
 #include "npu_train/core/seed.hpp"
-#include "npu_train/core/whole_number.hpp"
 
 namespace npu_train {
 namespace {

@@ -6,7 +6,7 @@
 #include "data/document_rules.hpp"
 #include "data/text_tokenizer.hpp"
 #include "npu_train/core/error.hpp"
-#include "npu_train/data/token_text.hpp"
+#include "npu_train/data/tokens.hpp"
 
 namespace npu_train {
 namespace {

@@ -1,13 +1,10 @@
-#include "npu_train/data/rand_augment.hpp"
+#include "npu_train/data/image_transforms.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <numbers>
 #include <utility>
-
-#include "npu_train/data/color.hpp"
-#include "npu_train/data/geometry.hpp"
 
 namespace npu_train {
 namespace {

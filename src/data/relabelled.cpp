@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "npu_train/core/error.hpp"
-#include "npu_train/core/first_few.hpp"
+#include "npu_train/core/message_text.hpp"
 #include "npu_train/data/documents.hpp"
 #include "npu_train/data/image_dataset.hpp"
 

@@ -8,12 +8,10 @@
 #include <string_view>
 #include <tuple>
 
-#include "npu_train/core/byte_order_mark.hpp"
 #include "npu_train/core/error.hpp"
-#include "npu_train/core/first_line.hpp"
+#include "npu_train/core/message_text.hpp"
+#include "npu_train/core/read_text.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/core/visible_text.hpp"
-#include "npu_train/core/whole_number.hpp"
 #include "npu_train/io/file.hpp"
 
 namespace npu_train::detail {

@@ -7,9 +7,7 @@
 #include "data/image_file.hpp"
 #include "data/webdataset.hpp"
 #include "npu_train/core/seed.hpp"
-#include "npu_train/data/cifar.hpp"
 #include "npu_train/data/image_dataset.hpp"
-#include "npu_train/data/image_folder.hpp"
 
 namespace npu_train {
 namespace {

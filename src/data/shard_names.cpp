@@ -4,8 +4,8 @@
 #include <set>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/read_text.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/core/whole_number.hpp"
 
 namespace npu_train::detail {
 namespace {

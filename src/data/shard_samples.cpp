@@ -6,11 +6,9 @@
 
 #include "data/image_file.hpp"
 #include "npu_train/core/error.hpp"
-#include "npu_train/core/first_few.hpp"
-#include "npu_train/core/first_line.hpp"
+#include "npu_train/core/message_text.hpp"
+#include "npu_train/core/read_text.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/core/visible_text.hpp"
-#include "npu_train/core/whole_number.hpp"
 #include "npu_train/io/json.hpp"
 #include "npu_train/io/tar.hpp"
 

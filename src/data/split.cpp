@@ -1,4 +1,4 @@
-#include "npu_train/data/split.hpp"
+#include "npu_train/data/image_dataset.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -7,8 +7,8 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
+#include "npu_train/core/read_text.hpp"
 #include "npu_train/core/seed.hpp"
-#include "npu_train/core/whole_number.hpp"
 #include "npu_train/data/sampler.hpp"
 
 namespace npu_train {

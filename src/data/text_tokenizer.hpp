@@ -9,7 +9,6 @@
 
 #include "npu_train/text/chat_template.hpp"
 #include "npu_train/text/chat_tokens.hpp"
-#include "npu_train/text/text_settings.hpp"
 #include "npu_train/text/tokenizer.hpp"
 
 namespace npu_train::detail {

@@ -5,7 +5,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/data/image_folder.hpp"
+#include "npu_train/data/image_dataset.hpp"
 
 namespace npu_train::detail {
 namespace {

@@ -13,8 +13,8 @@
 #include "device/facts/ascend_operators.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/facts_table.hpp"
+#include "npu_train/core/read_text.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/core/whole_number.hpp"
 
 namespace npu_train::detail {
 namespace {

@@ -11,7 +11,6 @@
 #include "dist/flat_layout.hpp"
 #include "dist/grouped_sum.hpp"
 #include "dist/rank_groups.hpp"
-#include "dist/shard_groups.hpp"
 #include "npu_train/dist/process_group.hpp"
 
 namespace npu_train::detail {

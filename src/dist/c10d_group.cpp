@@ -18,7 +18,7 @@
 #include "dist/rendezvous.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/hold_signal.hpp"
-#include "npu_train/core/host_name.hpp"
+#include "npu_train/core/host.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/device/backend.hpp"

@@ -12,7 +12,7 @@
 #include "dist/flat_layout.hpp"
 #include "dist/operator_sequence.hpp"
 #include "dist/rank_times.hpp"
-#include "npu_train/base/digest.hpp"
+#include "npu_train/base/state.hpp"
 #include "npu_train/core/clock.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/hash.hpp"

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "dist/operator_sequence.hpp"
-#include "npu_train/base/digest.hpp"
+#include "npu_train/base/state.hpp"
 #include "npu_train/core/error.hpp"
 
 namespace npu_train::detail {

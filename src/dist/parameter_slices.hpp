@@ -5,11 +5,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "dist/bucket.hpp"
 #include "dist/parameter_units.hpp"
-#include "dist/shard_groups.hpp"
+#include "dist/rank_groups.hpp"
 #include "npu_train/base/parameter_set.hpp"
 
 namespace npu_train::detail {
@@ -41,5 +42,19 @@ class ParameterSlices {
   bool between_devices_;
   ParameterSet own_;
 };
+
+// Sharded masters: each rank keeps a slice of each master, but the complete tensors that the model computes with.
+
+// Returns a tensor with the sizes and strides of `like` but without memory; an access throws an error of libtorch with the text `why_not`.
+at::Tensor without_memory(const at::Tensor& like, const at::TensorOptions& options, const std::string& why_not);
+
+// Returns such a tensor in place of a parameter's master, of which this rank keeps a slice.
+at::Tensor divided_master(const Parameter& parameter, const at::TensorOptions& options);
+
+// Copies the slices of masters to memory of their own, one after the other, and frees the memory of the masters.
+void divide_masters(const ParameterSet& parameters, ParameterSet& slices);
+
+// Gives masters memory again, with undefined content. Returns the master of each parameter, or an undefined tensor if it has none.
+std::vector<at::Tensor> masters_with_memory(const ParameterSet& parameters);
 
 }  // namespace npu_train::detail

@@ -11,8 +11,8 @@
 #include <map>
 #include <utility>
 
-#include "dist/divided_masters.hpp"
 #include "dist/operator_sequence.hpp"
+#include "dist/parameter_slices.hpp"
 #include "npu_train/core/clock.hpp"
 #include "npu_train/core/error.hpp"
 

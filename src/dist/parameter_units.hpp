@@ -12,8 +12,8 @@
 
 #include "dist/flat_layout.hpp"
 #include "npu_train/base/parameter_set.hpp"
-#include "npu_train/dist/parameter_unit.hpp"
 #include "npu_train/dist/process_group.hpp"
+#include "npu_train/dist/strategy.hpp"
 
 namespace npu_train::detail {
 

@@ -5,7 +5,6 @@
 
 #include "dist/flat_layout.hpp"
 #include "dist/rank_groups.hpp"
-#include "dist/shard_groups.hpp"
 #include "npu_train/dist/compression.hpp"
 #include "npu_train/dist/options.hpp"
 

@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "npu_train/core/error.hpp"
-#include "npu_train/core/host_name.hpp"
+#include "npu_train/core/host.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/dist/process_group.hpp"
 

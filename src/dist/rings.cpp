@@ -4,7 +4,7 @@
 #include <map>
 
 #include "npu_train/core/error.hpp"
-#include "npu_train/core/first_few.hpp"
+#include "npu_train/core/message_text.hpp"
 
 namespace npu_train::detail {
 namespace {

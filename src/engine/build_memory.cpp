@@ -1,6 +1,6 @@
 #include "engine/build_memory.hpp"
 
-#include "npu_train/core/host_memory.hpp"
+#include "npu_train/core/host.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
 

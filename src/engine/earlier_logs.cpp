@@ -9,8 +9,8 @@
 #include <string_view>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/read_text.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/core/whole_number.hpp"
 #include "npu_train/engine/run_files.hpp"
 
 namespace npu_train::detail {

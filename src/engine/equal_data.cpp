@@ -7,13 +7,13 @@
 #include <utility>
 #include <vector>
 
-#include "npu_train/base/digest.hpp"
+#include "npu_train/base/state.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/hash.hpp"
-#include "npu_train/core/host_name.hpp"
+#include "npu_train/core/host.hpp"
 #include "npu_train/core/log.hpp"
+#include "npu_train/core/message_text.hpp"
 #include "npu_train/core/seed.hpp"
-#include "npu_train/core/visible_text.hpp"
 #include "npu_train/data/image_stream.hpp"
 #include "npu_train/device/random.hpp"
 

@@ -8,7 +8,7 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/data/relabelled.hpp"
-#include "npu_train/nn/named_state.hpp"
+#include "npu_train/nn/module_state.hpp"
 
 namespace npu_train::detail {
 namespace {

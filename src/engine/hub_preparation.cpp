@@ -7,7 +7,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/data/data_options.hpp"
-#include "npu_train/engine/image_preparation.hpp"
+#include "npu_train/engine/predictor.hpp"
 #include "npu_train/io/json.hpp"
 
 namespace npu_train::detail {

@@ -1,4 +1,4 @@
-#include "npu_train/engine/image_preparation.hpp"
+#include "npu_train/engine/predictor.hpp"
 
 #include <ATen/ops/empty.h>
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "npu_train/core/error.hpp"
-#include "npu_train/models/weight_names.hpp"
+#include "npu_train/models/weights.hpp"
 
 namespace npu_train::detail {
 namespace {

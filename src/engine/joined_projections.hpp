@@ -4,7 +4,7 @@
 
 #include "npu_train/base/parameter_set.hpp"
 #include "npu_train/base/state.hpp"
-#include "npu_train/nn/named_state.hpp"
+#include "npu_train/nn/module_state.hpp"
 
 namespace npu_train::detail {
 

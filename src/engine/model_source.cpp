@@ -1,15 +1,18 @@
 #include "npu_train/engine/model_source.hpp"
 
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <mutex>
 #include <utility>
 
-#include "engine/checkpoint_config.hpp"
 #include "engine/config_rules.hpp"
+#include "engine/saved_weights.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/engine/make_model.hpp"
 #include "npu_train/engine/model_tuning.hpp"
 #include "npu_train/engine/weights.hpp"
+#include "npu_train/nn/own_generator.hpp"
 #include "npu_train/train/checkpoint_store.hpp"
 
 namespace npu_train {
@@ -74,6 +77,18 @@ SourcedModel model_from(const ModelSource& source, const Parts& parts) {
   if (source.checkpoint.empty() && source.fit != ModelSource::Fit::Reported && !out.report.loaded.empty())
     log(out.report.sound() ? LogLevel::Info : LogLevel::Warning, out.report.str());
   return out;
+}
+
+Model make_model(const PartConfig& part, const Parts& parts, uint64_t seed) {
+  auto generator = at::detail::createCPUGenerator(seed);
+  auto model = [&] {
+    const OwnGenerator own(generator);
+    return parts.models.make(part, "model");
+  }();
+  auto shared = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard<std::mutex> lock(shared.mutex());
+  shared.set_state(generator.get_state());
+  return model;
 }
 
 }  // namespace npu_train

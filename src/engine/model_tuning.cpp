@@ -10,7 +10,7 @@
 #include "npu_train/core/seed.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/engine/parts.hpp"
-#include "npu_train/nn/freezing.hpp"
+#include "npu_train/nn/module_state.hpp"
 #include "npu_train/nn/own_generator.hpp"
 
 namespace npu_train {

@@ -1,4 +1,4 @@
-#include "npu_train/engine/offline_predictor.hpp"
+#include "npu_train/engine/predictor.hpp"
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/zeros.h>

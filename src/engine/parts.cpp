@@ -6,7 +6,6 @@
 #include "npu_train/train/classifier.hpp"
 #include "npu_train/train/contrastive.hpp"
 #include "npu_train/train/language_model.hpp"
-#include "npu_train/train/masked_language_model.hpp"
 
 namespace npu_train {
 namespace {

@@ -5,7 +5,7 @@
 #include "engine/config_rules.hpp"
 #include "engine/earlier_names.hpp"
 #include "engine/hub_config.hpp"
-#include "npu_train/core/other_names.hpp"
+#include "npu_train/core/message_text.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/precision/emulation.hpp"
 

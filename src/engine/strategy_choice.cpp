@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/config_rules.hpp"
-#include "npu_train/train/compares_ranks.hpp"
+#include "npu_train/train/task.hpp"
 
 namespace npu_train {
 namespace {

@@ -7,7 +7,6 @@
 #include <limits>
 #include <optional>
 
-#include "engine/checkpoint_config.hpp"
 #include "engine/joined_projections.hpp"
 #include "engine/saved_weights.hpp"
 #include "npu_train/io/file.hpp"
@@ -16,10 +15,8 @@
 #include "npu_train/models/lora.hpp"
 #include "npu_train/models/torchscript.hpp"
 #include "npu_train/models/weights.hpp"
-#include "npu_train/nn/named_state.hpp"
-#include "npu_train/optim/adam.hpp"
-#include "npu_train/optim/adamw.hpp"
-#include "npu_train/optim/sgd.hpp"
+#include "npu_train/nn/module_state.hpp"
+#include "npu_train/optim/optimizers.hpp"
 #include "npu_train/train/checkpoint_store.hpp"
 
 namespace npu_train {

@@ -9,7 +9,7 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
-#include "npu_train/nn/named_state.hpp"
+#include "npu_train/nn/module_state.hpp"
 #include "npu_train/precision/masters.hpp"
 
 namespace npu_train {

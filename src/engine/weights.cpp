@@ -14,8 +14,8 @@
 #include "npu_train/core/log.hpp"
 #include "npu_train/engine/parts.hpp"
 #include "npu_train/io/pickle.hpp"
-#include "npu_train/models/adapter.hpp"
-#include "npu_train/nn/named_state.hpp"
+#include "npu_train/models/lora.hpp"
+#include "npu_train/nn/module_state.hpp"
 #include "npu_train/train/checkpoint_store.hpp"
 
 namespace npu_train {

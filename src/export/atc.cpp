@@ -4,8 +4,8 @@
 #include <set>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/message_text.hpp"
 #include "npu_train/core/process.hpp"
-#include "npu_train/core/shell_word.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/device/operator_support.hpp"
 #include "npu_train/io/file.hpp"

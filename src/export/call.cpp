@@ -1,8 +1,8 @@
 #include <array>
 
 #include "export/lowering.hpp"
-#include "npu_train/core/str_cat.hpp"
-#include "npu_train/trace/tensors_of.hpp"
+#include "npu_train/core/text.hpp"
+#include "npu_train/trace/operator_values.hpp"
 
 namespace npu_train::onnx {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "npu_train/base/outputs.hpp"
-#include "npu_train/export/onnx_check.hpp"
+#include "npu_train/base/batch.hpp"
+#include "npu_train/export/onnx.hpp"
 
 namespace npu_train::onnx {
 

@@ -12,7 +12,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/hash.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/trace/tensors_of.hpp"
+#include "npu_train/trace/operator_values.hpp"
 
 namespace npu_train::onnx {
 namespace {

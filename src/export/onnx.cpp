@@ -1,13 +1,23 @@
 #include "npu_train/export/onnx.hpp"
 
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/abs.h>
+#include <ATen/ops/max.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "export/compare.hpp"
 #include "export/half.hpp"
 #include "export/lowering.hpp"
 #include "export/onnx_writer.hpp"
+#include "export/onnxruntime.hpp"
 #include "export/rows.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/version.hpp"
-#include "npu_train/nn/evaluation_mode.hpp"
-#include "npu_train/nn/named_state.hpp"
+#include "npu_train/nn/module_state.hpp"
 #include "npu_train/train/model_task.hpp"
 
 namespace npu_train {
@@ -94,6 +104,38 @@ OnnxExport export_onnx(Task& task, const Batch& example, const std::filesystem::
                           .buffers = task.buffers(),
                           .inputs = {}};
     return export_subject(subject, example, to, options);
+  });
+}
+
+namespace {
+
+double difference_of(const at::Tensor& expected, const at::Tensor& given) {
+  const auto infinite = std::numeric_limits<double>::infinity();
+  if (!expected.sizes().equals(given.sizes())) return infinite;
+  if (expected.numel() == 0) return 0;
+  const at::Tensor a = expected.to(at::kCPU, at::kDouble), b = given.to(at::kDouble);
+  const auto largest = a.abs().max().item<double>(), apart = (a - b).abs().max().item<double>();
+  if (apart == 0) return 0;
+  return std::isnan(apart) || largest == 0 ? infinite : apart / largest;
+}
+
+}  // namespace
+
+FileComparison onnx::compared(const std::string& by, const Outputs& expected, const Outputs& given, double tolerance) {
+  FileComparison out{.by = by, .difference = 0, .tolerance = tolerance};
+  for (const auto& [name, value] : expected.fields()) out.difference = std::max(out.difference, difference_of(value, given.at(name)));
+  return out;
+}
+
+FileComparison check_onnx(const std::filesystem::path& file, const Model& model, const Batch& inputs, double tolerance) {
+  return translated("check_onnx", [&] {
+    const EvaluationMode evaluation(*model.module);
+    const at::NoGradGuard no_grad;
+    const auto expected = model.forward(inputs.map([](const at::Tensor& t) { return t.clone(); }));
+    const auto results = onnx::run_onnxruntime({{.file = file, .inputs = inputs}});
+    const auto& theirs = results.files.at(0);
+    check(theirs.error.empty(), ErrorKind::Data, "check_onnx", "onnxruntime cannot run ", file.string(), ": ", theirs.error);
+    return onnx::compared("onnxruntime " + results.version, expected, theirs.outputs, tolerance);
   });
 }
 

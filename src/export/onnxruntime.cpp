@@ -4,12 +4,12 @@
 #include <utility>
 
 #include "npu_train/core/error.hpp"
-#include "npu_train/core/first_line.hpp"
+#include "npu_train/core/message_text.hpp"
 #include "npu_train/core/process.hpp"
 #include "npu_train/io/file.hpp"
+#include "npu_train/io/folder.hpp"
 #include "npu_train/io/json.hpp"
 #include "npu_train/io/npy.hpp"
-#include "npu_train/io/scratch_folder.hpp"
 
 namespace npu_train::onnx {
 namespace {

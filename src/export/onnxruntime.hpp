@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "npu_train/base/batch.hpp"
-#include "npu_train/base/outputs.hpp"
 
 namespace npu_train::onnx {
 

@@ -12,7 +12,6 @@
 #include "export/onnx_model.hpp"
 #include "npu_train/base/batch.hpp"
 #include "npu_train/base/input_spec.hpp"
-#include "npu_train/base/outputs.hpp"
 #include "npu_train/base/parameter_set.hpp"
 #include "npu_train/trace/op_graph.hpp"
 

@@ -11,7 +11,7 @@
 
 #include "npu_train/base/storage.hpp"
 #include "npu_train/core/error.hpp"
-#include "npu_train/trace/tensors_of.hpp"
+#include "npu_train/trace/operator_values.hpp"
 
 namespace npu_train::script {
 namespace {

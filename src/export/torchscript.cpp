@@ -20,8 +20,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/version.hpp"
 #include "npu_train/io/file.hpp"
-#include "npu_train/nn/evaluation_mode.hpp"
-#include "npu_train/nn/named_state.hpp"
+#include "npu_train/nn/module_state.hpp"
 
 namespace npu_train::script {
 namespace {

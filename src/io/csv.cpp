@@ -4,10 +4,10 @@
 #include <charconv>
 #include <limits>
 
-#include "npu_train/core/byte_order_mark.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/message_text.hpp"
+#include "npu_train/core/read_text.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/core/visible_text.hpp"
 #include "npu_train/io/file.hpp"
 
 namespace npu_train {

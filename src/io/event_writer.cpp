@@ -8,9 +8,9 @@
 #include <protozero/pbf_writer.hpp>
 
 #include "io/crc_table.hpp"
-#include "npu_train/core/host_name.hpp"
-#include "npu_train/core/str_cat.hpp"
-#include "npu_train/core/whole_number.hpp"
+#include "npu_train/core/host.hpp"
+#include "npu_train/core/read_text.hpp"
+#include "npu_train/core/text.hpp"
 
 namespace npu_train {
 namespace {

@@ -1,3 +1,5 @@
+#include "npu_train/io/folder.hpp"
+
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -7,12 +9,13 @@
 #include <atomic>
 #include <charconv>
 #include <chrono>
+#include <cstdlib>
 
 #include "io/file_error.hpp"
 #include "io/temporary_name.hpp"
-#include "npu_train/core/host_name.hpp"
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/host.hpp"
 #include "npu_train/io/file.hpp"
-#include "npu_train/io/folder.hpp"
 
 namespace npu_train {
 namespace fs = std::filesystem;
@@ -250,3 +253,25 @@ fs::path safe_join(const fs::path& folder, std::string_view name) {
 }
 
 }  // namespace npu_train
+
+namespace npu_train::detail {
+
+namespace fs = std::filesystem;
+
+ScratchFolder::ScratchFolder(const char* where) {
+  std::error_code error;
+  const auto folder = fs::temp_directory_path(error);
+  const char* set = std::getenv("TMPDIR");
+  check(!error, ErrorKind::Checkpoint, where, "TMPDIR is ", set == nullptr ? "" : set, ", which is not a folder for temporary files");
+  auto pattern = (folder / "npu_train_XXXXXX").string();
+  check(::mkdtemp(pattern.data()) != nullptr, ErrorKind::Checkpoint, where, pattern,
+        ": cannot be created; hint: set TMPDIR to a folder for temporary files");
+  path = pattern;
+}
+
+ScratchFolder::~ScratchFolder() {
+  std::error_code ignored;
+  fs::remove_all(path, ignored);
+}
+
+}  // namespace npu_train::detail

@@ -5,8 +5,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "npu_train/core/message_text.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/core/visible_text.hpp"
 #include "npu_train/io/file.hpp"
 
 namespace npu_train {

@@ -10,7 +10,7 @@
 #include <iterator>
 
 #include "npu_train/core/error.hpp"
-#include "npu_train/core/host_name.hpp"
+#include "npu_train/core/host.hpp"
 #include "npu_train/io/json.hpp"
 
 namespace npu_train::detail {

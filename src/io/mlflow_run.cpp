@@ -11,11 +11,10 @@
 #include "npu_train/core/config_node.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/hash.hpp"
+#include "npu_train/core/message_text.hpp"
 #include "npu_train/core/random_hex.hpp"
-#include "npu_train/core/str_cat.hpp"
+#include "npu_train/core/read_text.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/core/visible_text.hpp"
-#include "npu_train/core/whole_number.hpp"
 #include "npu_train/io/file.hpp"
 #include "npu_train/io/json.hpp"
 

@@ -14,7 +14,7 @@
 #include "npu_train/core/text.hpp"
 #include "npu_train/device/random.hpp"
 #include "npu_train/nn/checkpointing.hpp"
-#include "npu_train/nn/named_state.hpp"
+#include "npu_train/nn/module_state.hpp"
 #include "npu_train/nn/saved_tensors.hpp"
 #include "npu_train/trace/op_observer.hpp"
 

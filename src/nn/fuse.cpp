@@ -17,11 +17,11 @@
 #include "npu_train/base/storage.hpp"
 #include "npu_train/core/clock.hpp"
 #include "npu_train/core/error.hpp"
-#include "npu_train/core/first_line.hpp"
+#include "npu_train/core/message_text.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/device/live_bytes.hpp"
-#include "npu_train/nn/named_state.hpp"
+#include "npu_train/nn/module_state.hpp"
 
 namespace npu_train {
 namespace {

@@ -12,7 +12,7 @@
 #include <numeric>
 
 #include "npu_train/core/error.hpp"
-#include "npu_train/nn/evaluation_mode.hpp"
+#include "npu_train/nn/module_state.hpp"
 
 namespace npu_train {
 namespace {

@@ -8,10 +8,8 @@
 #include <set>
 #include <sstream>
 
-#include "npu_train/core/str_cat.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/nn/evaluation_mode.hpp"
-#include "npu_train/nn/named_state.hpp"
+#include "npu_train/nn/module_state.hpp"
 #include "npu_train/trace/op_observer.hpp"
 #include "without_products.hpp"
 

@@ -16,7 +16,7 @@
 
 #include "npu_train/base/host_numbers.hpp"
 #include "npu_train/core/error.hpp"
-#include "npu_train/nn/norm_moves.hpp"
+#include "npu_train/nn/norm_watch.hpp"
 #include "npu_train/trace/op_mode.hpp"
 
 namespace npu_train {

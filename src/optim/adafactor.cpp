@@ -1,4 +1,4 @@
-#include "npu_train/optim/adafactor.hpp"
+#include "npu_train/optim/optimizers.hpp"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/linalg_vector_norm.h>

@@ -1,4 +1,4 @@
-#include "npu_train/optim/adam.hpp"
+#include "npu_train/optim/optimizers.hpp"
 
 #include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/_foreach_neg.h>
@@ -7,7 +7,6 @@
 #include <ATen/ops/rsub.h>
 
 #include "npu_train/device/backend.hpp"
-#include "npu_train/optim/adamw.hpp"
 #include "optim/options.hpp"
 
 namespace npu_train {

@@ -1,13 +1,4 @@
-#include "npu_train/optim/adadelta.hpp"
-#include "npu_train/optim/adafactor.hpp"
-#include "npu_train/optim/adagrad.hpp"
-#include "npu_train/optim/adam.hpp"
-#include "npu_train/optim/adamw.hpp"
-#include "npu_train/optim/lamb.hpp"
-#include "npu_train/optim/lion.hpp"
-#include "npu_train/optim/muon.hpp"
-#include "npu_train/optim/rmsprop.hpp"
-#include "npu_train/optim/sgd.hpp"
+#include "npu_train/optim/optimizers.hpp"
 
 namespace npu_train {
 namespace {

@@ -1,4 +1,4 @@
-#include "npu_train/optim/lamb.hpp"
+#include "npu_train/optim/optimizers.hpp"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/lerp.h>

@@ -1,4 +1,4 @@
-#include "npu_train/optim/muon.hpp"
+#include "npu_train/optim/optimizers.hpp"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/addmm.h>

@@ -1,4 +1,4 @@
-#include "npu_train/optim/rmsprop.hpp"
+#include "npu_train/optim/optimizers.hpp"
 
 #include <ATen/TensorOperators.h>
 

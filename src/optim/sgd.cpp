@@ -1,4 +1,4 @@
-#include "npu_train/optim/sgd.hpp"
+#include "npu_train/optim/optimizers.hpp"
 
 #include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/_foreach_mul.h>

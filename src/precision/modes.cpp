@@ -9,7 +9,6 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/precision/autocast.hpp"
 #include "npu_train/precision/finite_check.hpp"
-#include "npu_train/precision/fp32_region.hpp"
 #include "npu_train/precision/masters.hpp"
 #include "precision/scaler_state.hpp"
 

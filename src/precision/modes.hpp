@@ -4,8 +4,8 @@
 #include <optional>
 
 #include "npu_train/device/backend.hpp"
+#include "npu_train/precision/autocast.hpp"
 #include "npu_train/precision/emulation.hpp"
-#include "npu_train/precision/fp32_region.hpp"
 #include "npu_train/precision/precision.hpp"
 
 namespace npu_train::detail {

@@ -5,8 +5,8 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/device/backend.hpp"
+#include "npu_train/precision/autocast.hpp"
 #include "npu_train/precision/emulation.hpp"
-#include "npu_train/precision/fp32_region.hpp"
 #include "precision/modes.hpp"
 
 namespace npu_train {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "npu_train/io/json.hpp"
-#include "text/normalizer.hpp"
 #include "text/regex.hpp"
+#include "text/tokenizer_steps.hpp"
 #include "text/vocabulary.hpp"
 
 namespace npu_train::detail {

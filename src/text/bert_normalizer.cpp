@@ -2,7 +2,7 @@
 
 #include "npu_train/text/utf8.hpp"
 #include "text/json_fields.hpp"
-#include "text/normalizer.hpp"
+#include "text/tokenizer_steps.hpp"
 #include "text/unicode.hpp"
 
 namespace npu_train::detail {

@@ -1,15 +1,15 @@
-#include "text/decoder.hpp"
+#include "text/tokenizer_steps.hpp"
 
 #include <charconv>
 #include <functional>
 #include <utility>
 
 #include "npu_train/core/error.hpp"
-#include "npu_train/core/visible_text.hpp"
+#include "npu_train/core/message_text.hpp"
 #include "npu_train/text/utf8.hpp"
 #include "text/byte_characters.hpp"
 #include "text/json_fields.hpp"
-#include "text/text_pattern.hpp"
+#include "text/regex.hpp"
 
 namespace npu_train::detail {
 namespace {

@@ -3,8 +3,8 @@
 #include <cctype>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/message_text.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/core/visible_text.hpp"
 #include "text/jinja.hpp"
 
 namespace npu_train::detail {

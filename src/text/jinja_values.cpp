@@ -5,8 +5,8 @@
 #include <ctime>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/message_text.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/core/visible_text.hpp"
 #include "npu_train/text/utf8.hpp"
 #include "text/jinja.hpp"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "npu_train/core/visible_text.hpp"
+#include "npu_train/core/message_text.hpp"
 #include "npu_train/text/utf8.hpp"
 
 namespace npu_train::detail {

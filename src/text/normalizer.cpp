@@ -1,4 +1,4 @@
-#include "text/normalizer.hpp"
+#include "text/tokenizer_steps.hpp"
 
 #include <utility>
 #include <vector>
@@ -7,7 +7,7 @@
 #include "npu_train/text/utf8.hpp"
 #include "text/byte_characters.hpp"
 #include "text/json_fields.hpp"
-#include "text/text_pattern.hpp"
+#include "text/regex.hpp"
 #include "text/unicode.hpp"
 
 namespace npu_train::detail {

@@ -1,9 +1,9 @@
-#include "text/post_processor.hpp"
+#include "text/tokenizer_steps.hpp"
 
 #include <utility>
 
 #include "npu_train/core/error.hpp"
-#include "npu_train/core/visible_text.hpp"
+#include "npu_train/core/message_text.hpp"
 #include "text/json_fields.hpp"
 
 namespace npu_train::detail {

@@ -1,15 +1,15 @@
-#include "text/pre_tokenizer.hpp"
+#include "text/tokenizer_steps.hpp"
 
 #include <utility>
 #include <vector>
 
 #include "npu_train/core/error.hpp"
-#include "npu_train/core/visible_text.hpp"
+#include "npu_train/core/message_text.hpp"
 #include "npu_train/text/utf8.hpp"
 #include "text/byte_characters.hpp"
 #include "text/json_fields.hpp"
+#include "text/regex.hpp"
 #include "text/split.hpp"
-#include "text/text_pattern.hpp"
 #include "text/unicode.hpp"
 
 namespace npu_train::detail {

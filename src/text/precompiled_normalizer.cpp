@@ -7,8 +7,8 @@
 #include "npu_train/text/utf8.hpp"
 #include "text/charsmap.hpp"
 #include "text/json_fields.hpp"
-#include "text/normalizer.hpp"
-#include "text/text_pattern.hpp"
+#include "text/regex.hpp"
+#include "text/tokenizer_steps.hpp"
 #include "text/unicode.hpp"
 
 namespace npu_train::detail {

@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "npu_train/io/json.hpp"
+
 namespace npu_train::detail {
 
 struct Span {
@@ -49,5 +51,17 @@ std::string pcre_pattern(std::string_view onig, const std::string& where);
 
 /// Returns a pattern that matches exactly this text.
 std::string quoted_pattern(std::string_view text);
+
+// The pattern of a normalizer, pre-tokenizer or decoder: {"String": "..."} or {"Regex": "..."}.
+
+/// Error(Data) with the name `where` for another object, and for patterns that are not supported.
+Regex read_pattern(const Json& json, const std::string& where);
+
+/// Error(Data) for a text that is larger than one may become: several steps that double a text would fill any memory.
+inline constexpr size_t kLargestText = size_t{256} << 20;
+void check_text_size(size_t bytes);
+
+/// Returns the text with `content` in the place of each match.
+std::string replaced(std::string_view text, const Regex& pattern, std::string_view content);
 
 }  // namespace npu_train::detail

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "npu_train/core/error.hpp"
-#include "npu_train/core/visible_text.hpp"
-#include "npu_train/core/whole_number.hpp"
+#include "npu_train/core/message_text.hpp"
+#include "npu_train/core/read_text.hpp"
 #include "npu_train/io/file.hpp"
 #include "npu_train/io/json.hpp"
 #include "text/settings_file.hpp"

@@ -9,7 +9,6 @@
 #include <string_view>
 #include <vector>
 
-#include "text/pre_tokenizer.hpp"
 #include "text/token_model.hpp"
 #include "text/tokenizer_parts.hpp"
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "npu_train/core/error.hpp"
-#include "npu_train/core/visible_text.hpp"
+#include "npu_train/core/message_text.hpp"
 #include "npu_train/text/utf8.hpp"
 #include "text/sentencepiece.hpp"
 

@@ -3,8 +3,8 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/text/utf8.hpp"
 #include "text/charsmap.hpp"
+#include "text/regex.hpp"
 #include "text/sentencepiece.hpp"
-#include "text/text_pattern.hpp"
 
 namespace npu_train::detail {
 namespace {

@@ -1,7 +1,7 @@
 #include "text/split.hpp"
 
 #include "npu_train/core/error.hpp"
-#include "npu_train/core/visible_text.hpp"
+#include "npu_train/core/message_text.hpp"
 
 namespace npu_train::detail {
 

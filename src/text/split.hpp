@@ -4,8 +4,8 @@
 #include <string>
 #include <string_view>
 
-#include "text/pre_tokenizer.hpp"
 #include "text/regex.hpp"
+#include "text/tokenizer_steps.hpp"
 
 namespace npu_train::detail {
 

@@ -4,11 +4,8 @@
 #include <memory>
 
 #include "text/added_tokens.hpp"
-#include "text/decoder.hpp"
-#include "text/normalizer.hpp"
-#include "text/post_processor.hpp"
-#include "text/pre_tokenizer.hpp"
 #include "text/token_model.hpp"
+#include "text/tokenizer_steps.hpp"
 
 namespace npu_train::detail {
 

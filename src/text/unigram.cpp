@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "npu_train/core/error.hpp"
-#include "npu_train/core/str_cat.hpp"
 #include "npu_train/core/text.hpp"
 #include "text/best_path.hpp"
 #include "text/json_fields.hpp"

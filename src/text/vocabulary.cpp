@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "npu_train/core/error.hpp"
-#include "npu_train/core/visible_text.hpp"
+#include "npu_train/core/message_text.hpp"
 
 namespace npu_train::detail {
 

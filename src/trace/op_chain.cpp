@@ -4,7 +4,7 @@
 #include <unordered_map>
 
 #include "npu_train/base/storage.hpp"
-#include "npu_train/core/str_cat.hpp"
+#include "npu_train/core/text.hpp"
 #include "npu_train/trace/op_graph.hpp"
 #include "npu_train/trace/op_mode.hpp"
 

@@ -4,9 +4,8 @@
 #include <string_view>
 
 #include "npu_train/base/storage.hpp"
+#include "npu_train/trace/operator_values.hpp"
 #include "npu_train/trace/recorded_op.hpp"
-#include "npu_train/trace/recorded_values.hpp"
-#include "npu_train/trace/tensors_of.hpp"
 
 namespace npu_train {
 namespace {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "npu_train/nn/norm_moves.hpp"
+#include "npu_train/nn/norm_watch.hpp"
 
 namespace npu_train::detail {
 

@@ -7,7 +7,7 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/io/json_list.hpp"
+#include "npu_train/io/json.hpp"
 #include "npu_train/io/safetensors.hpp"
 #include "train/manifest.hpp"
 

@@ -12,7 +12,7 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/nn/rank_gather.hpp"
-#include "npu_train/train/compares_ranks.hpp"
+#include "npu_train/train/task.hpp"
 
 namespace npu_train {
 namespace {

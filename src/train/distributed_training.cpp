@@ -12,7 +12,7 @@
 #include "npu_train/core/text.hpp"
 #include "npu_train/device/device.hpp"
 #include "npu_train/dist/data_parallel.hpp"
-#include "npu_train/nn/named_state.hpp"
+#include "npu_train/nn/module_state.hpp"
 #include "npu_train/precision/policy.hpp"
 #include "npu_train/train/checkpoint.hpp"
 #include "train/callbacks/shared_save.hpp"

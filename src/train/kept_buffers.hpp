@@ -1,12 +1,16 @@
-// Copies of a task's buffers, from which they can be restored.
+// The buffers of a task: copies to restore them from, and a warning if the task does not list all of them.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "npu_train/train/task.hpp"
-#include "train/missing_buffers.hpp"
 
 namespace npu_train::detail {
+
+// Runs `forward`, and warns if it changed running statistics that Task::buffers() does not return. They would be missing in checkpoints,
+// and in the copies that undo a skipped step.
+void warn_of_missing_buffers(Task& task, const std::function<void()>& forward);
 
 class KeptBuffers {
  public:

@@ -3,13 +3,13 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/device/transfer.hpp"
-#include "npu_train/train/compares_ranks.hpp"
 #include "npu_train/train/divided_parameters.hpp"
 #include "npu_train/train/monitors.hpp"
+#include "npu_train/train/task.hpp"
 #include "train/alternating_step.hpp"
-#include "train/graph_choice.hpp"
 #include "train/loop_jobs.hpp"
 #include "train/optimizer_parts.hpp"
+#include "train/window_graph.hpp"
 
 namespace npu_train {
 namespace {

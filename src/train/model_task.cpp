@@ -10,7 +10,7 @@
 #include <set>
 
 #include "npu_train/core/error.hpp"
-#include "npu_train/nn/named_state.hpp"
+#include "npu_train/nn/module_state.hpp"
 
 namespace npu_train {
 namespace {

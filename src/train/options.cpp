@@ -4,7 +4,7 @@
 #include <charconv>
 
 #include "npu_train/core/error.hpp"
-#include "npu_train/core/whole_number.hpp"
+#include "npu_train/core/read_text.hpp"
 
 namespace npu_train {
 

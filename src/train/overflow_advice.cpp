@@ -4,10 +4,10 @@
 #include <cmath>
 #include <filesystem>
 
-#include "npu_train/core/first_few.hpp"
+#include "npu_train/core/message_text.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/io/file.hpp"
-#include "npu_train/io/json_list.hpp"
+#include "npu_train/io/json.hpp"
 
 namespace npu_train {
 namespace {

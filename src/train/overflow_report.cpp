@@ -12,10 +12,9 @@
 #include <string_view>
 
 #include "npu_train/device/backend.hpp"
-#include "npu_train/device/portable_random.hpp"
+#include "npu_train/device/random.hpp"
 #include "npu_train/device/run_backward.hpp"
 #include "npu_train/precision/autocast.hpp"
-#include "npu_train/precision/fp32_region.hpp"
 #include "npu_train/trace/op_observer.hpp"
 #include "npu_train/train/passes.hpp"
 #include "train/overflow_advice.hpp"

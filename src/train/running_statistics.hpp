@@ -8,8 +8,7 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/dist/strategy.hpp"
-#include "npu_train/nn/norm_moves.hpp"
-#include "npu_train/train/compares_ranks.hpp"
+#include "npu_train/nn/norm_watch.hpp"
 #include "npu_train/train/task.hpp"
 
 namespace npu_train::detail {

@@ -10,7 +10,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "npu_train/core/error.hpp"
-#include "npu_train/train/epoch_metrics.hpp"
+#include "npu_train/train/metric.hpp"
 
 namespace npu_train {
 

@@ -9,7 +9,10 @@
 
 #include "npu_train/base/batch.hpp"
 #include "npu_train/base/parameter_set.hpp"
+#include "npu_train/device/device.hpp"
 #include "npu_train/device/device_graph.hpp"
+#include "npu_train/dist/strategy.hpp"
+#include "npu_train/train/options.hpp"
 #include "npu_train/train/task.hpp"
 #include "train/window_pass.hpp"
 
@@ -54,5 +57,10 @@ class WindowGraph {
   std::vector<Place> places_;
   std::unique_ptr<DeviceGraph> graph_;
 };
+
+// trainer.cuda_graphs: whether a run captures the forward and backward of its windows.
+
+// Returns whether the run captures graphs. If it does not, logs the reason if graphs are requested or the device is a CUDA device.
+bool captures_graphs(const TrainerOptions& options, const Device& device, const Task& task, const Strategy& strategy);
 
 }  // namespace npu_train::detail

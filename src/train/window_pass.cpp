@@ -9,7 +9,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "npu_train/core/error.hpp"
-#include "npu_train/device/portable_random.hpp"
+#include "npu_train/device/random.hpp"
 #include "npu_train/train/passes.hpp"
 
 namespace npu_train::detail {

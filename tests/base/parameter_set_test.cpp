@@ -1,12 +1,14 @@
 #include "testing.hpp"
 
-#include "npu_train/base/parameter_set.hpp"
-
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
+
+#include "npu_train/base/parameter_set.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;
@@ -115,4 +117,11 @@ TEST_CASE("a slice shares the memory of its parameter, in the order in which tha
   CHECK(has(error_of([&] { slice.slice(0, 1); }).what(), "allowed: slices of complete parameters"));
   const Parameter gaps{.name = "g", .value = at::zeros({4, 4}).narrow(1, 0, 2)};
   CHECK(has(error_of([&] { gaps.slice(0, 1); }).what(), "dense in memory"));
+}
+
+TEST_CASE("elements outside of a limit are moved to the nearest value, others stay") {
+  const ParameterLimit limit{.name = "scale", .least = 0, .most = 4.5};
+  const at::Tensor value = at::tensor({-1.0, 0.0, 4.25, 4.5, 9.0});
+  CHECK(at::equal(limit.within(value), at::tensor({0.0, 0.0, 4.25, 4.5, 4.5})));
+  CHECK(limit.within(at::tensor({testing::kNaN})).isnan().all().item<bool>());
 }

@@ -5,7 +5,7 @@
 
 #include <npu_train/core/error.hpp>
 #include <npu_train/tools/bench/samples.hpp>
-#include <npu_train/tools/memory/predict_memory.hpp>
+#include <npu_train/tools/memory/memory_prediction.hpp>
 
 int main() try {
   npu_train::RunConfig config{.device = "cpu", .precision = "32-true"};

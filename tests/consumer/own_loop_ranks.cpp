@@ -1,8 +1,8 @@
 // The third way on several processes: gradients are summed over all of them. Started alone it trains in one process, with the same bits.
 #include <torch/nn.h>
 #include <torch/optim/sgd.h>
-#include <npu_train/base/digest.hpp>
-#include <npu_train/nn/named_state.hpp>
+#include <npu_train/base/state.hpp>
+#include <npu_train/nn/module_state.hpp>
 #include <npu_train/trainer.hpp>
 
 #include <cstdio>

@@ -1,9 +1,9 @@
 // A loop of one's own in which each process updates complete parameters of its own. Started alone it trains in one process.
 #include <torch/nn.h>
-#include <npu_train/base/digest.hpp>
+#include <npu_train/base/state.hpp>
 #include <npu_train/dist/gradient_sharding.hpp>
-#include <npu_train/nn/named_state.hpp>
-#include <npu_train/optim/adamw.hpp>
+#include <npu_train/nn/module_state.hpp>
+#include <npu_train/optim/optimizers.hpp>
 #include <npu_train/trainer.hpp>
 
 #include <cstdio>

@@ -1,8 +1,8 @@
 // The third way on several processes that divide gradients and optimizer state among themselves. Started alone it trains in one process.
 #include <torch/nn.h>
-#include <npu_train/base/digest.hpp>
-#include <npu_train/nn/named_state.hpp>
-#include <npu_train/optim/adamw.hpp>
+#include <npu_train/base/state.hpp>
+#include <npu_train/nn/module_state.hpp>
+#include <npu_train/optim/optimizers.hpp>
 #include <npu_train/train/distributed_training.hpp>
 #include <npu_train/trainer.hpp>
 

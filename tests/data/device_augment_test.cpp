@@ -10,9 +10,8 @@
 #include "images.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/data/datasets.hpp"
-#include "npu_train/data/geometry.hpp"
+#include "npu_train/data/image_transforms.hpp"
 #include "npu_train/data/mixup.hpp"
-#include "npu_train/data/rand_augment.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;

@@ -5,10 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "npu_train/base/digest.hpp"
-#include "npu_train/data/color.hpp"
-#include "npu_train/data/geometry.hpp"
+#include "npu_train/base/state.hpp"
 #include "npu_train/data/image_dataset.hpp"
+#include "npu_train/data/image_transforms.hpp"
 #include "npu_train/data/loader.hpp"
 
 namespace npu_train::testing {

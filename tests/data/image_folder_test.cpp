@@ -1,6 +1,6 @@
 #include "testing.hpp"
 
-#include "npu_train/data/image_folder.hpp"
+#include "npu_train/data/image_dataset.hpp"
 
 #include "images.hpp"
 

@@ -14,7 +14,7 @@
 
 #include "draining.hpp"
 #include "happens.hpp"
-#include "npu_train/data/geometry.hpp"
+#include "npu_train/data/image_transforms.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "npu_train/data/datasets.hpp"
-#include "npu_train/data/generated_text.hpp"
+#include "npu_train/data/generated.hpp"
 #include "npu_train/data/tokens.hpp"
 #include "token_ids.hpp"
 

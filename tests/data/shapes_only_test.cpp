@@ -7,8 +7,7 @@
 #include <filesystem>
 
 #include "npu_train/core/error.hpp"
-#include "npu_train/data/cifar.hpp"
-#include "npu_train/data/image_folder.hpp"
+#include "npu_train/data/image_dataset.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;

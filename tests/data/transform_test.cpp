@@ -5,9 +5,8 @@
 #include <cmath>
 
 #include "images.hpp"
-#include "npu_train/data/color.hpp"
 #include "npu_train/data/data_options.hpp"
-#include "npu_train/data/geometry.hpp"
+#include "npu_train/data/image_transforms.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;

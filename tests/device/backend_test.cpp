@@ -3,11 +3,14 @@
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/ones.h>
+#include <torch/types.h>
 
 #include "device/cpu/cpu_features.hpp"
+#include "npu_train/core/error.hpp"
 #include "npu_train/device/backend.hpp"
 
 using namespace npu_train;
+
 using npu_train::testing::error_of;
 using npu_train::testing::has;
 
@@ -83,3 +86,30 @@ TEST_CASE("capabilities of the CPU come from what it says") {
 }
 
 TEST_CASE("a small file that is not there") { CHECK(npu_train::detail::read_small_file("/nonexistent/file").empty()); }
+
+namespace {
+
+/// A backend for a device type of which this process has no part.
+struct Absent final : GenericBackend {
+  Absent() : GenericBackend("absent", c10::DeviceType::HPU) {}
+  std::string why_not() const override { return "there is no absent device"; }
+  Capabilities capabilities(const Device& device) const override {
+    checked(device);
+    return {};
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a backend without libtorch's part of its device is not available, and says why wherever it is used") {
+  const Absent backend;
+  const Device device{"absent", 0};
+  CHECK(backend.name() == "absent");
+  CHECK(backend.count() == 0);
+  CHECK(!backend.is_available());
+  for (const auto& e : {error_of([&] { backend.capabilities(device); }), error_of([&] { backend.synchronize(device); }),
+                        error_of([&] { backend.memory(device); }), error_of([&] { backend.generator(device); })}) {
+    CHECK(e.kind() == ErrorKind::Device);
+    CHECK(npu_train::testing::has(e.what(), "there is no absent device"));
+  }
+}

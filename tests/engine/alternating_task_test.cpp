@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "npu_train/base/digest.hpp"
+#include "npu_train/base/state.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/engine/run_config.hpp"
 #include "npu_train/engine/trainer.hpp"

@@ -7,7 +7,7 @@
 
 #include "environment_variable.hpp"
 #include "npu_train/core/log.hpp"
-#include "npu_train/optim/sgd.hpp"
+#include "npu_train/optim/optimizers.hpp"
 #include "npu_train/precision/policy.hpp"
 #include "npu_train/train/checkpoint_store.hpp"
 #include "small_trainer.hpp"

@@ -1,7 +1,7 @@
 #include "testing.hpp"
 
 #include "engine/small_trainer.hpp"
-#include "npu_train/base/digest.hpp"
+#include "npu_train/base/state.hpp"
 #include "npu_train/engine/trainer.hpp"
 #include "npu_train/train/classifier.hpp"
 

@@ -13,8 +13,8 @@
 #include "npu_train/engine/run_config.hpp"
 #include "npu_train/engine/trainer.hpp"
 #include "npu_train/engine/weights.hpp"
-#include "npu_train/models/adapter.hpp"
-#include "npu_train/nn/named_state.hpp"
+#include "npu_train/models/lora.hpp"
+#include "npu_train/nn/module_state.hpp"
 #include "npu_train/train/checkpoint.hpp"
 #include "npu_train/train/model_task.hpp"
 

@@ -4,7 +4,7 @@
 #include <torch/types.h>
 
 #include "engine/short_run.hpp"
-#include "npu_train/device/generic_backend.hpp"
+#include "npu_train/device/backend.hpp"
 #include "npu_train/engine/parts.hpp"
 #include "npu_train/engine/trainer.hpp"
 

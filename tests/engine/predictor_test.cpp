@@ -1,24 +1,69 @@
 #include "testing.hpp"
 
-#include "npu_train/engine/predictor.hpp"
-
+#include <ATen/ATen.h>
 #include <torch/nn.h>
-
 #include <Eigen/Core>
+
 #include <algorithm>
+#include <fstream>
 #include <type_traits>
 #include <utility>
 
 #include "data/images.hpp"
 #include "engine/short_run.hpp"
+#include "environment_variable.hpp"
 #include "npu_train/data/image_codec.hpp"
+#include "npu_train/engine/predictor.hpp"
 #include "npu_train/engine/trainer.hpp"
 #include "npu_train/io/safetensors.hpp"
 #include "npu_train/models/resnet.hpp"
-#include "npu_train/nn/named_state.hpp"
+#include "npu_train/nn/module_state.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;
+
+TEST_CASE("as for ImageNet: the shorter side, the centre, the normalisation; an image of the model's size is only normalised") {
+  const TempDir dir;
+  const auto small = (dir / "small.png").string(), wide = (dir / "wide.png").string();
+  write_bytes(small, to_png(rough(28, 28)));
+  write_bytes(wide, to_png(rough(32, 64)));
+  const auto preparation = ImagePreparation::of_imagenet(28, {0.5, 0.25, 0}, {0.5, 1, 2});
+  const auto bytes = preparation.read_bytes(small);
+  CHECK((bytes.scalar_type() == at::kByte));
+  REQUIRE((bytes.sizes() == at::IntArrayRef({28, 28, 3})));
+  for (int64_t y = 0; y < 28; ++y)
+    for (int64_t c = 0; c < 3; ++c) CHECK(bytes[y][5][c].item<int>() == rough(28, 28).at(c, y, 5));
+  // 32 x 64 already has the shorter side 32 = 28 * 256 / 224, so that only its centre is cropped.
+  const auto cut = preparation.read_bytes(wide);
+  CHECK(cut[0][0][1].item<int>() == rough(32, 64).at(1, 2, 18));
+  for (const auto& path : {small, wide}) {
+    const auto values = preparation.read_bytes(path).to(at::kFloat) / 255;
+    const auto expected = ((values - at::tensor({0.5F, 0.25F, 0.0F})) / at::tensor({0.5F, 1.0F, 2.0F})).permute({2, 0, 1});
+    CHECK(at::allclose(preparation.read(path), expected, 1e-5, 1e-5));
+  }
+}
+
+TEST_CASE("the steps as text are the same steps") {
+  const TempDir dir;
+  const auto path = (dir / "a.png").string();
+  write_bytes(path, to_png(rough(50, 41)));
+  const auto preparation = ImagePreparation::of_imagenet(28, {0.1, 0.2, 0.3}, {0.4, 0.5, 0.6});
+  CHECK(preparation.steps_text() == "[{name: resize, size: 32}, {name: center_crop, size: 28}, {name: normalize}]");
+  const TransformContext context{28, {0.1, 0.2, 0.3}, {0.4, 0.5, 0.6}};
+  const auto same = ImagePreparation::from_text(preparation.steps_text(), context);
+  CHECK(at::equal(same.read(path), preparation.read(path)));
+  for (const char* text : {"[{name: no_such_step}]", "{", "5", "[{name: resize, size: x}]"})
+    CHECK(error_of([&] { ImagePreparation::from_text(text, context); }).kind() == ErrorKind::Usage);
+}
+
+TEST_CASE("files that are no images") {
+  const TempDir dir;
+  const auto path = (dir / "a.png").string();
+  write_bytes(path, {1, 2, 3});
+  const auto preparation = ImagePreparation::of_imagenet(28);
+  CHECK(error_of([&] { preparation.read(path); }).kind() == ErrorKind::Data);
+  CHECK(error_of([&] { preparation.read_bytes((dir / "none.png").string()); }).kind() == ErrorKind::Data);
+}
 
 TEST_CASE("a checkpoint answers as the trainer did, without its data") {
   TempDir dir;
@@ -154,4 +199,46 @@ TEST_CASE("images in memory that cannot be predicted name their number in the ba
   CHECK_FALSE(has(one.what(), "image 0"));
   CHECK(has(third.what(), "image 2: "));
   CHECK(error_of([&] { predictor.predict(std::vector<ImageView>{}); }).kind() == ErrorKind::Usage);
+}
+
+// Uses tests/fake_ascendcl, in which output [n, k] is the mean of channel k % 3 of image n, plus k.
+TEST_CASE("files in batches, the last one padded; with and without AIPP; what is no classifier") {
+  const TempDir dir;
+  const EnvironmentVariable library("NPU_TRAIN_ASCENDCL", std::string(NPU_TRAIN_BINARY_DIR) + "/tests/fake_ascendcl");
+  const auto om = [&](const std::string& text) {
+    std::ofstream(dir / "m.om") << text;
+    return OfflineModel(dir / "m.om");
+  };
+  std::vector<std::string> paths;
+  std::vector<at::Tensor> expected;
+  const auto preparation = ImagePreparation::of_imagenet(28);
+  for (int64_t i = 0; i < 5; ++i) {
+    paths.push_back((dir / ("a" + std::to_string(i) + ".png")).string());
+    write_bytes(paths.back(), to_png(rough(30 + 3 * i, 60 - i)));
+    const auto mean = preparation.read(paths.back()).mean(at::IntArrayRef({1, 2}));
+    expected.push_back(at::cat({mean, mean.slice(0, 0, 1)}) + at::arange(4));
+  }
+  const auto logits = at::stack(expected);
+  const auto close = [&](const at::Tensor& found, double tolerance) {
+    return found.scalar_type() == at::kFloat && found.sizes() == logits.sizes() && at::allclose(found, logits, tolerance, tolerance);
+  };
+  OfflinePredictor two_or_four(om("input x 0 -1 3 28 28\noutput y 0 -1 4\nbatches 2 4\n"), preparation);
+  CHECK(two_or_four.classes() == 4);
+  CHECK(close(two_or_four.logits(paths), 1e-5));
+  CHECK(two_or_four.logits({}).sizes() == at::IntArrayRef({0, 4}));
+  CHECK(close(OfflinePredictor(om("input x 1 3 3 28 28\noutput y 1 3 4\n"), preparation).logits(paths), 5e-3));
+  const char* const aipp = "input x 1 2 3 28 28\noutput y 0 2 4\naipp 123.675 116.28 103.53 0.0171247538 0.0175070028 0.0174291939\n";
+  OfflinePredictor bytes(om(aipp), preparation);
+  CHECK(images_of(bytes.model()).aipp);
+  CHECK(close(bytes.logits(paths), 1e-4));
+
+  const auto refused = [&](const std::string& text) {
+    const auto e = error_of([&] { OfflinePredictor(om(text), preparation).logits(paths); });
+    CHECK(e.kind() == ErrorKind::Data);
+    return std::string(e.what());
+  };
+  CHECK(has(refused("input x 0 1 1 28 28\noutput y 0 1 4\n"), "float32 [batch, 1, 28, 28]; supported: one input of RGB images"));
+  CHECK(has(refused("input x 4 1 3 28 28\noutput y 0 1 4\n"), "uint8 [batch, 3, 28, 28]; supported"));
+  CHECK(has(refused("input x 0 1 3 28 28\noutput y 3 1 4\n"), "its first output is int32 [batch, 4]; a classifier has"));
+  CHECK(has(refused("input x 0 1 3 28 20\noutput y 0 1 4\n"), "has 28 x 28 pixels after the transforms; "));
 }

@@ -5,10 +5,9 @@
 
 #include "engine/published_weights.hpp"
 #include "environment_variable.hpp"
-#include "npu_train/engine/make_model.hpp"
 #include "npu_train/engine/model_source.hpp"
 #include "npu_train/io/pth_writer.hpp"
-#include "npu_train/nn/named_state.hpp"
+#include "npu_train/nn/module_state.hpp"
 #include "only_if.hpp"
 
 using namespace npu_train;

@@ -9,7 +9,7 @@
 #include "models/image_classifiers.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/engine/parts.hpp"
-#include "npu_train/nn/named_state.hpp"
+#include "npu_train/nn/module_state.hpp"
 #include "npu_train/precision/precision.hpp"
 #include "npu_train/train/classifier.hpp"
 

@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include "npu_train/base/digest.hpp"
+#include "npu_train/base/state.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/device/sim_npu.hpp"

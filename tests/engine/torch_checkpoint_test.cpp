@@ -9,11 +9,11 @@
 #include <torch/nn.h>
 
 #include "engine/short_run.hpp"
-#include "npu_train/engine/make_model.hpp"
+#include "npu_train/engine/model_source.hpp"
 #include "npu_train/engine/trainer.hpp"
 #include "npu_train/io/pickle.hpp"
 #include "npu_train/io/safetensors.hpp"
-#include "npu_train/nn/named_state.hpp"
+#include "npu_train/nn/module_state.hpp"
 #include "npu_train/train/checkpoint.hpp"
 
 using namespace npu_train;

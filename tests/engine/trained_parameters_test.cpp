@@ -6,7 +6,7 @@
 #include <torch/nn.h>
 #include <torch/optim/sgd.h>
 
-#include "npu_train/base/digest.hpp"
+#include "npu_train/base/state.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/engine/trainer.hpp"
 #include "npu_train/io/safetensors.hpp"

@@ -10,7 +10,7 @@
 #include <torch/nn.h>
 
 #include "engine/small_trainer.hpp"
-#include "npu_train/base/digest.hpp"
+#include "npu_train/base/state.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/device/threads.hpp"
 #include "npu_train/train/classifier.hpp"

@@ -3,7 +3,7 @@
 
 #include <thread>
 
-#include "npu_train/base/digest.hpp"
+#include "npu_train/base/state.hpp"
 #include "npu_train/engine/trainer.hpp"
 #include "npu_train/train/loop.hpp"
 #include "short_run.hpp"

@@ -1,7 +1,5 @@
 #include "testing.hpp"
 
-#include "npu_train/io/json.hpp"
-
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -9,8 +7,10 @@
 
 #include "bounded.hpp"
 #include "npu_train/io/file.hpp"
+#include "npu_train/io/json.hpp"
 
 using namespace npu_train;
+
 using npu_train::testing::error_of;
 using npu_train::testing::has;
 using npu_train::testing::TempDir;
@@ -209,4 +209,10 @@ TEST_CASE("a text of deletes is written escaped in time in proportion to its siz
   CHECK(testing::grows_in_proportion([&] {
     if (deletes.dump().size() != 6 * 8'000'000 + 2) throw std::runtime_error("another size");
   }));
+}
+
+TEST_CASE("values in their order") {
+  CHECK(detail::json_list({"b", "a\""}).dump(0) == "[\"b\", \"a\\\"\"]");
+  CHECK(detail::json_list(std::vector<double>{0.5, 2}).dump(0) == "[0.5, 2.0]");
+  CHECK(detail::json_list({}).dump(0) == "[]");
 }

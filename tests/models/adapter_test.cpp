@@ -1,6 +1,6 @@
 #include "testing.hpp"
 
-#include "npu_train/models/adapter.hpp"
+#include "npu_train/models/lora.hpp"
 
 #include <torch/nn.h>
 
@@ -11,7 +11,7 @@
 #include "npu_train/io/pth_writer.hpp"
 #include "npu_train/nn/init.hpp"
 #include "npu_train/nn/layers.hpp"
-#include "npu_train/nn/named_state.hpp"
+#include "npu_train/nn/module_state.hpp"
 
 using namespace npu_train;
 using npu_train::testing::error_of;

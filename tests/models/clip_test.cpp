@@ -15,7 +15,7 @@
 
 #include "models/model_cases.hpp"
 #include "npu_train/nn/checkpoint_plan.hpp"
-#include "npu_train/nn/named_state.hpp"
+#include "npu_train/nn/module_state.hpp"
 
 using namespace npu_train;
 

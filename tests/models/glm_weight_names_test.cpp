@@ -8,9 +8,8 @@
 #include <map>
 
 #include "models/by_path.hpp"
-#include "npu_train/models/weight_names.hpp"
 #include "npu_train/models/weights.hpp"
-#include "npu_train/nn/named_state.hpp"
+#include "npu_train/nn/module_state.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;

@@ -12,7 +12,7 @@
 #include "models/decoder_rows.hpp"
 #include "npu_train/nn/checkpoint_plan.hpp"
 #include "npu_train/nn/layers.hpp"
-#include "npu_train/nn/named_state.hpp"
+#include "npu_train/nn/module_state.hpp"
 
 using namespace npu_train;
 

@@ -7,7 +7,7 @@
 #include "npu_train/nn/checkpointing.hpp"
 #include "npu_train/nn/init.hpp"
 #include "npu_train/nn/layers.hpp"
-#include "npu_train/nn/named_state.hpp"
+#include "npu_train/nn/module_state.hpp"
 
 using namespace npu_train;
 using npu_train::testing::error_of;

@@ -9,7 +9,7 @@
 
 #include "npu_train/models/resnet.hpp"
 #include "npu_train/models/vit.hpp"
-#include "npu_train/nn/named_state.hpp"
+#include "npu_train/nn/module_state.hpp"
 #include "reference/formula.hpp"
 
 using namespace npu_train;

@@ -6,7 +6,7 @@
 
 #include "models/image_classifiers.hpp"
 #include "npu_train/models/registry.hpp"
-#include "npu_train/nn/named_state.hpp"
+#include "npu_train/nn/module_state.hpp"
 #include "reference/formula.hpp"
 
 using namespace npu_train;

@@ -12,7 +12,7 @@
 
 #include "npu_train/models/resnet.hpp"
 #include "npu_train/nn/fuse.hpp"
-#include "npu_train/nn/named_state.hpp"
+#include "npu_train/nn/module_state.hpp"
 #include "npu_train/trace/op_observer.hpp"
 
 using namespace npu_train;

@@ -7,7 +7,7 @@
 #include <torch/nn/module.h>
 #include <torch/script.h>
 
-#include "npu_train/nn/named_state.hpp"
+#include "npu_train/nn/module_state.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;

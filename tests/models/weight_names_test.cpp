@@ -1,6 +1,6 @@
 #include "testing.hpp"
 
-#include "npu_train/models/weight_names.hpp"
+#include "npu_train/models/weights.hpp"
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/equal.h>
@@ -11,7 +11,6 @@
 #include <map>
 
 #include "models/by_path.hpp"
-#include "npu_train/models/weights.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;

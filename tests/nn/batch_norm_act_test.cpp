@@ -302,6 +302,8 @@ TEST_CASE("a saved tensor changed in place is noticed by the backward pass") {
 }  // namespace
 }  // namespace npu_train
 
+using namespace npu_train;
+
 TEST_CASE("stored in bf16 or fp16: computed in fp32 from what is stored, rounded once, forward and backward") {
   for (const auto dtype : {at::kBFloat16, at::kHalf}) {
     for (const auto format : {at::MemoryFormat::ChannelsLast, at::MemoryFormat::Contiguous}) {

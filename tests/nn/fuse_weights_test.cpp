@@ -1,7 +1,7 @@
 // Weights of layers that fuse() computes in another form: released or kept, and never read unnoticed.
 #include "testing.hpp"
 
-#include "npu_train/nn/named_state.hpp"
+#include "npu_train/nn/module_state.hpp"
 
 #include "nn/every_pattern.hpp"
 

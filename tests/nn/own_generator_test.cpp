@@ -6,7 +6,7 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 
-#include "npu_train/base/digest.hpp"
+#include "npu_train/base/state.hpp"
 #include "npu_train/nn/init.hpp"
 #include "npu_train/nn/own_generator.hpp"
 

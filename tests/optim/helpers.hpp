@@ -12,11 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "npu_train/base/digest.hpp"
-#include "npu_train/optim/adam.hpp"
-#include "npu_train/optim/adamw.hpp"
-#include "npu_train/optim/lamb.hpp"
-#include "npu_train/optim/sgd.hpp"
+#include "npu_train/base/state.hpp"
+#include "npu_train/optim/optimizers.hpp"
 #include "reference.hpp"
 
 namespace npu_train::testing {

@@ -83,7 +83,7 @@ TEST_CASE("fp16 and bf16 parameters: each step is that of fp32, rounded once, an
       CAPTURE(c["name"].get<std::string>());
       CAPTURE(c["options"].dump());
       if (c["name"] == "sgd" && c["options"].value("dampening", 0.0) == 0) continue;  // its momentum has the dtype of the parameter
-      if (c["name"] == "adam" || c["name"] == "adamw") continue;                      // their kernels fuse multiplications: adam_test.cpp
+      if (c["name"] == "adam" || c["name"] == "adamw") continue;                      // their kernels fuse multiplications: adam_cases.hpp
       const auto low = start_of(data, type), wide = start_of(data, at::kFloat);
       const auto of_low = optimizer_of(c, low), of_wide = optimizer_of(c, wide);
       for (size_t t = 0; t < 20; ++t) {

@@ -10,7 +10,6 @@
 
 #include "npu_train/precision/autocast.hpp"
 #include "npu_train/precision/fp32_ops.hpp"
-#include "npu_train/precision/fp32_region.hpp"
 #include "npu_train/precision/precision.hpp"
 
 using namespace npu_train;

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "npu_train/nn/model.hpp"
-#include "npu_train/nn/named_state.hpp"
+#include "npu_train/nn/module_state.hpp"
 
 namespace npu_train::testing {
 

@@ -6,7 +6,7 @@
 #include <torch/optim/sgd.h>
 
 #include "dist/in_process.hpp"
-#include "npu_train/optim/adam.hpp"
+#include "npu_train/optim/optimizers.hpp"
 #include "train/alternating_step.hpp"
 #include "train/gan.hpp"
 #include "train/toy.hpp"

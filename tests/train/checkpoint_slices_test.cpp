@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "dist/in_process.hpp"
-#include "npu_train/base/digest.hpp"
+#include "npu_train/base/state.hpp"
 #include "npu_train/io/json.hpp"
 #include "npu_train/train/checkpoint.hpp"
 #include "train/callbacks/shared_save.hpp"

@@ -8,7 +8,7 @@
 
 #include <sys/resource.h>
 
-#include "npu_train/base/digest.hpp"
+#include "npu_train/base/state.hpp"
 #include "npu_train/io/json.hpp"
 #include "toy.hpp"
 

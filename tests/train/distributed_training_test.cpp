@@ -8,8 +8,8 @@
 #include <torch/nn.h>
 
 #include "dist/in_process_group.hpp"
-#include "npu_train/nn/named_state.hpp"
-#include "npu_train/optim/adamw.hpp"
+#include "npu_train/nn/module_state.hpp"
+#include "npu_train/optim/optimizers.hpp"
 #include "npu_train/train/checkpoint.hpp"
 
 using namespace npu_train;

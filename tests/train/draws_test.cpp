@@ -6,7 +6,7 @@
 #include <set>
 
 #include "dist/in_process.hpp"
-#include "npu_train/device/portable_random.hpp"
+#include "npu_train/device/random.hpp"
 #include "train/callbacks/evaluation.hpp"
 #include "train/toy.hpp"
 

@@ -8,7 +8,7 @@
 
 #include <torch/nn.h>
 
-#include "npu_train/nn/named_state.hpp"
+#include "npu_train/nn/module_state.hpp"
 #include "npu_train/train/task.hpp"
 
 namespace npu_train::testing {
@@ -18,9 +18,9 @@ struct GanNetImpl : torch::nn::Module {
     using namespace torch::nn;
     torch::manual_seed(23);
     // A bias in front of the batch norm would have a gradient of rounding errors, which Adam makes as large as any other.
-    generator =
-        register_module("generator", Sequential(Linear(torch::nn::LinearOptions(4, 8).bias(false)), BatchNorm1d(8), ReLU(), Linear(8, 6)));
-    discriminator = register_module("discriminator", Sequential(Linear(6, 8), ReLU(), Linear(8, 1)));
+    generator = register_module("generator", Sequential(torch::nn::Linear(torch::nn::LinearOptions(4, 8).bias(false)), BatchNorm1d(8),
+                                                        ReLU(), torch::nn::Linear(8, 6)));
+    discriminator = register_module("discriminator", Sequential(torch::nn::Linear(6, 8), ReLU(), torch::nn::Linear(8, 1)));
   }
   torch::nn::Sequential generator{nullptr}, discriminator{nullptr};
 };

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "npu_train/base/digest.hpp"
+#include "npu_train/base/state.hpp"
 #include "toy.hpp"
 
 using namespace npu_train;

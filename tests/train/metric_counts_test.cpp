@@ -4,7 +4,6 @@
 
 #include "dist/in_process.hpp"
 #include "npu_train/train/language_model.hpp"
-#include "npu_train/train/masked_language_model.hpp"
 #include "train/toy.hpp"
 
 using namespace npu_train;

@@ -11,10 +11,7 @@
 
 #include "device_under_test.hpp"
 #include "npu_train/device/torch_npu_python.hpp"
-#include "npu_train/optim/adam.hpp"
-#include "npu_train/optim/adamw.hpp"
-#include "npu_train/optim/lamb.hpp"
-#include "npu_train/optim/sgd.hpp"
+#include "npu_train/optim/optimizers.hpp"
 #include "only_if.hpp"
 
 using namespace npu_train;

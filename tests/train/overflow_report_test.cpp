@@ -7,7 +7,7 @@
 #include <ATen/Context.h>
 #include <torch/nn.h>
 
-#include "npu_train/base/digest.hpp"
+#include "npu_train/base/state.hpp"
 #include "npu_train/device/random.hpp"
 #include "npu_train/io/json.hpp"
 #include "toy.hpp"

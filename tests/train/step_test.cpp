@@ -4,7 +4,7 @@
 
 #include <torch/optim/sgd.h>
 
-#include "npu_train/base/digest.hpp"
+#include "npu_train/base/state.hpp"
 #include "npu_train/optim/clip.hpp"
 #include "toy.hpp"
 

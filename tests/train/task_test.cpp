@@ -1,7 +1,8 @@
 #include "testing.hpp"
 
+#include "npu_train/train/contrastive.hpp"
+#include "npu_train/train/language_model.hpp"
 #include "npu_train/train/task.hpp"
-
 #include "toy.hpp"
 
 using namespace npu_train;
@@ -58,4 +59,11 @@ TEST_CASE("a task of one's own trains on named tensors with weights of its own")
   CHECK(last.packed[0].item<double>() / last.loss_weight < 1e-4);
   CHECK(last.loss_weight == doctest::Approx(0.75));  // in units of a full window: two batches like the first
   CHECK(last.samples == 8);
+}
+
+TEST_CASE("of the library's tasks the contrastive one compares samples across ranks") {
+  const auto model = as_model(torch::nn::Sequential(torch::nn::Linear(2, 2)));
+  CHECK(dynamic_cast<ComparesRanks*>(contrastive(model).get()) != nullptr);
+  CHECK(dynamic_cast<ComparesRanks*>(language_model(model).get()) == nullptr);
+  CHECK(dynamic_cast<ComparesRanks*>(classifier(model).get()) == nullptr);
 }

@@ -6,15 +6,14 @@
 
 #include <torch/nn.h>
 
-#include "npu_train/base/digest.hpp"
+#include "npu_train/base/state.hpp"
 #include "npu_train/data/loader.hpp"
 #include "npu_train/device/random.hpp"
 #include "npu_train/device/transfer.hpp"
 #include "npu_train/dist/strategy.hpp"
 #include "npu_train/nn/checkpointing.hpp"
-#include "npu_train/nn/dropout.hpp"
-#include "npu_train/optim/adamw.hpp"
-#include "npu_train/optim/sgd.hpp"
+#include "npu_train/nn/layers.hpp"
+#include "npu_train/optim/optimizers.hpp"
 #include "npu_train/precision/precision.hpp"
 #include "npu_train/train/classifier.hpp"
 #include "npu_train/train/loop.hpp"

@@ -7,7 +7,6 @@
 
 #include "npu_train/core/log.hpp"
 #include "npu_train/device/device_graph.hpp"
-#include "npu_train/device/portable_random.hpp"
 #include "npu_train/device/random.hpp"
 #include "npu_train/device/sim_npu.hpp"
 #include "train/toy.hpp"

@@ -1,4 +1,5 @@
-/// The output of a loader and the input of a task: named tensors with the number of samples, their weight and their ids.
+/// The output of a loader and the input of a task: named tensors with the number of samples, their weight and their ids; and the named
+/// tensors that a model returns.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -55,6 +56,28 @@ class Batch {
   /// Changes that are applied in this order when the batch is used, such as image transforms on the device (data/device_augment.hpp). Until
   /// then a task cannot use the fields. to_device() applies them after the copy.
   std::vector<std::function<Batch(Batch)>> pending;
+
+ private:
+  std::vector<Field> fields_;
+};
+
+// The named tensors that a model returns.
+
+/// Named tensors in a fixed order; most models have one, "output".
+class Outputs {
+ public:
+  using Field = std::pair<std::string, at::Tensor>;
+
+  Outputs() = default;
+  Outputs(at::Tensor only);  // NOLINT: a model with one output returns it
+  explicit Outputs(std::vector<Field> fields) : fields_(std::move(fields)) {}
+
+  bool has(const std::string& name) const;
+  /// Returns the output. Error(Usage) with a list of the names if `name` is not one of them.
+  const at::Tensor& at(const std::string& name) const;
+  /// Returns the first tensor: losses and metrics for a single output use it. Undefined if there are no outputs.
+  const at::Tensor& first() const;
+  const std::vector<Field>& fields() const { return fields_; }
 
  private:
   std::vector<Field> fields_;

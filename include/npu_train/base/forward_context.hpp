@@ -21,7 +21,6 @@
 #include <vector>
 
 #include "npu_train/base/batch.hpp"
-#include "npu_train/base/outputs.hpp"
 
 namespace npu_train {
 

@@ -80,4 +80,14 @@ class ParameterSet {
   std::vector<std::pair<std::string, std::string>> aliases_;
 };
 
+/// Bounds within which an optimizer keeps a parameter.
+struct ParameterLimit {
+  std::string name;  ///< name of the parameter
+  double least = 0;
+  double most = 0;
+
+  /// Clamps each element to [least, most]; NaN stays NaN.
+  at::Tensor within(const at::Tensor& value) const { return value.clamp(least, most); }
+};
+
 }  // namespace npu_train

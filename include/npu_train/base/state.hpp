@@ -1,4 +1,5 @@
-/// The state from which a component continues exactly: named tensors and named plain values.
+/// The state from which a component continues exactly: named tensors and named plain values; and content digests of tensors, which prove
+/// that two states are equal.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,6 +8,8 @@
 #include <map>
 #include <string>
 #include <variant>
+
+#include "npu_train/base/parameter_set.hpp"
 
 namespace npu_train {
 
@@ -33,5 +36,14 @@ class Stateful {
   /// Restores the state. Error(Checkpoint), without a change, if this part cannot continue from it.
   virtual void load_state(const State& state) = 0;
 };
+
+// Content digests of tensors: equal digests mean bit-identical values.
+
+/// Returns the digest of dtype, shape and elements in logical order (strides do not matter). Device tensors are copied to the host.
+uint64_t digest(const at::Tensor& tensor);
+
+/// Returns the digest of names and values, in order.
+uint64_t digest(const ParameterSet& parameters);
+uint64_t digest(const State& state);
 
 }  // namespace npu_train

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "npu_train/core/str_cat.hpp"
+#include "npu_train/core/text.hpp"
 
 namespace npu_train {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "npu_train/core/str_cat.hpp"
+#include "npu_train/core/text.hpp"
 
 namespace npu_train {
 

@@ -1,10 +1,13 @@
-/// Small helpers for messages.
+/// Small helpers for messages, and the formatting of values, independent of the program's locale.
 #pragma once
 
 #include <cstdint>
+#include <locale>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace npu_train {
@@ -43,5 +46,16 @@ std::optional<double> decimal_number(std::string_view text);
 
 /// Converts ASCII letters to lower case.
 std::string to_lower(std::string_view text);
+
+/// Concatenates the parts as `<<` writes them in the C locale: str_cat("rank ", 1003, " of ", 0.5) is "rank 1003 of 0.5" even after
+/// std::locale::global(). For files, protocols and messages, use this function, std::to_string of integers or the functions above; never
+/// a stream in the program's locale, c10::str or printf.
+template <class... Parts>
+std::string str_cat(const Parts&... parts) {
+  std::ostringstream out;
+  out.imbue(std::locale::classic());
+  ((out << parts), ...);
+  return std::move(out).str();
+}
 
 }  // namespace npu_train

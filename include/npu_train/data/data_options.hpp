@@ -6,10 +6,30 @@
 #include <string>
 #include <vector>
 
+#include "npu_train/base/batch.hpp"
 #include "npu_train/core/config_table.hpp"
-#include "npu_train/data/context_warmup.hpp"
 
 namespace npu_train {
+
+// Sequence length warmup: `data.context_warmup` (Li et al., "The Stability-Efficiency Dilemma: Investigating Sequence Length Warmup for
+// Training GPT Models", NeurIPS 2022).
+
+/// Section `context_warmup`: training begins with the first `from` tokens of each sample; the length grows linearly over `steps` steps.
+struct ContextWarmup {
+  int64_t from = 64;  ///< tokens of a sample in the first step, at least 8
+  int64_t steps = 0;  ///< attempted step (from 0) from which samples have their full length; 0: no warmup
+  static const ConfigTable<ContextWarmup>& config_table();
+};
+
+/// Returns the tokens per sample in attempted step `step`, of at most `context`: rises linearly, in multiples of 8. Error(Usage) if `from`
+/// is below 8, or not below `context`.
+int64_t warmup_length(const ContextWarmup& warmup, int64_t context, int64_t step);
+
+/// Truncates each sequence to its first `length` tokens, in every field of ids [batch, tokens] that has the size of "input". Returns the
+/// batch unchanged if it is not longer. Error(Usage) unless "input" has ids [batch, tokens].
+Batch first_tokens(Batch batch, int64_t length);
+
+// The keys of every data set.
 
 /// Options of a data set derive from this and add the fields with `data_fields`:
 ///   struct MyOptions : npu_train::DataOptions {
@@ -54,8 +74,7 @@ ConfigTable<T> data_fields(ConfigTable<T> table) {
   add("shuffle", &DataOptions::shuffle, "shuffles the training samples in each epoch");
   add("sampler", &DataOptions::sampler,
       "which training samples an epoch has; uniform: each once; balanced: drawn with replacement, so that all classes are equally "
-      "frequent; "
-      "weighted: drawn with replacement, in proportion to the weights in sampler_file; subset: those in sampler_file once",
+      "frequent; weighted: drawn with replacement, in proportion to the weights in sampler_file; subset: those in sampler_file once",
       one_of({"uniform", "balanced", "weighted", "subset"}));
   add("sampler_file", &DataOptions::sampler_file,
       "for sampler weighted or subset: text file with a number in each line, the weight of each training sample or the indices of a "
@@ -66,8 +85,7 @@ ConfigTable<T> data_fields(ConfigTable<T> table) {
   add("val_transforms", &DataOptions::val_transforms, "transforms of validation images, in order; normalize last");
   add("jpeg", &DataOptions::jpeg,
       "how images are decoded and resized; exact: as Pillow does, bit for bit; fast: JPEG files at 1/2, 1/4 or 1/8 where they are reduced "
-      "that "
-      "much, which changes pixels; auto: fast in training, exact in validation",
+      "that much, which changes pixels; auto: fast in training, exact in validation",
       one_of({"auto", "exact", "fast"}));
   add("augment_on", &DataOptions::augment_on,
       "where images are transformed; device: the transforms after the last resizing one, and mixup and cutmix, run on complete batches on "

@@ -1,4 +1,4 @@
-/// Text as token ids, in the file formats of llm.c and nanoGPT.
+/// Text as token ids: the file formats of llm.c and nanoGPT, and the byte tokenizer.
 ///
 /// llm.c: a header of 256 int32 (magic 20240520, version 1, number of tokens; the rest unused), then uint16; its files for Llama 3 have the
 /// magic 20240801, version 7 and uint32. nanoGPT: uint16 without a header. Everything is little-endian. Files that were written together
@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "npu_train/data/data_options.hpp"
@@ -91,5 +92,19 @@ struct TokensOptions : DataOptions, PrefixOptions {
   std::string dtype = "uint16";
   static const ConfigTable<TokensOptions>& config_table();
 };
+
+// The byte tokenizer: each byte of a text is a token. It needs no vocabulary file and can represent every text.
+
+inline constexpr int64_t kByteVocabulary = 256;  ///< number of different tokens
+inline constexpr int64_t kEndOfText = 0;         ///< ends each document; not allowed in a text
+
+/// Returns the bytes as numbers.
+std::vector<int64_t> byte_tokens(std::string_view text);
+/// Returns a document: the bytes, then kEndOfText; empty for an empty text. Error(Data) names `source` if the text has a byte 0.
+std::string document_bytes(std::string_view text, const std::string& source);
+/// Like document_bytes(), as numbers.
+std::vector<int64_t> document_tokens(std::string_view text, const std::string& source);
+/// Returns the text of tokens, without each kEndOfText. Error(Data) for a token above 255.
+std::string text_of_bytes(const std::vector<int64_t>& tokens);
 
 }  // namespace npu_train

@@ -50,9 +50,9 @@
 #include "npu_train/base/parameter_set.hpp"
 #include "npu_train/dist/compression.hpp"
 #include "npu_train/dist/options.hpp"
-#include "npu_train/dist/parameter_unit.hpp"
 #include "npu_train/dist/process_group.hpp"
 #include "npu_train/dist/reduction_times.hpp"
+#include "npu_train/dist/strategy.hpp"
 
 namespace npu_train {
 

@@ -18,17 +18,31 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "npu_train/base/parameter_set.hpp"
 #include "npu_train/dist/compression.hpp"
 #include "npu_train/dist/options.hpp"
-#include "npu_train/dist/parameter_unit.hpp"
 #include "npu_train/dist/ranks.hpp"
 #include "npu_train/dist/reduction_times.hpp"
 
 namespace npu_train {
+
+// Units of sharded parameters: parts of a model whose parameters are complete only while they are needed (ZeRO-3: Rajbhandari et al. 2020,
+// arXiv:1910.02054; fully sharded data parallel: Zhao et al. 2023, arXiv:2304.11277).
+
+/// Parameters that are gathered and released together. Parameters in no unit are complete from a window's first forward pass to its end.
+struct ParameterUnit {
+  std::string name;                       ///< for messages: "blocks.3"
+  std::vector<std::string> parameters{};  ///< names; parameters that are not trained stay complete on every rank
+};
+
+/// The computation of a unit.
+using UnitForward = std::function<at::Tensor(const at::Tensor&)>;
+
+// The differences between one and several processes in a step.
 
 /// Weight of a window, as a number on the host: of one rank, or summed over ranks.
 struct WindowWeight {

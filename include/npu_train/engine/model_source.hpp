@@ -1,5 +1,4 @@
-/// Where a command's or program's model comes from, and the one function that makes it: from a checkpoint, or by name with weights from a
-/// file.
+/// Where a model comes from: a checkpoint, a name with weights from a file, or a name with initial weights from a seed.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "npu_train/engine/parts.hpp"
 #include "npu_train/engine/run_config.hpp"
 #include "npu_train/engine/weight_set.hpp"
 #include "npu_train/models/weights.hpp"
@@ -45,5 +45,12 @@ struct SourcedModel {
 /// Makes the model. Error(Usage) if the source sets both or neither. Error(Checkpoint) or Error(Data) for weights that cannot be read or do
 /// not fit; the message names the options with which they would fit.
 SourcedModel model_from(const ModelSource& source, const Parts& parts);
+
+// A registered model whose initial weights depend on one seed.
+
+/// Returns the model that `part` names. Its initial weights depend only on `seed`, not on draws of other threads; they equal those after
+/// torch::manual_seed(seed) in a single-threaded program. The CPU's default generator advances as if it had drawn the weights. Errors:
+/// those of the model's factory.
+Model make_model(const PartConfig& part, const Parts& parts, uint64_t seed);
 
 }  // namespace npu_train

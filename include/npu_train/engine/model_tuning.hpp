@@ -20,7 +20,7 @@ namespace npu_train {
 struct Parts;
 
 struct ModelTuning {
-  std::vector<std::string> freeze{};    ///< name patterns of the parameters that are not trained (nn/freezing.hpp)
+  std::vector<std::string> freeze{};    ///< name patterns of the parameters that are not trained (nn/module_state.hpp)
   std::optional<LoraOptions> lora{};    ///< low-rank adapters; if set, only they are trained
   WeightSet weights = WeightSet::Auto;  ///< set to load if a file or checkpoint has two
   bool allow_unused_classes = false;    ///< allows more outputs than the data have classes

@@ -8,16 +8,66 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "npu_train/data/transform.hpp"
 #include "npu_train/device/device.hpp"
-#include "npu_train/engine/image_preparation.hpp"
+#include "npu_train/device/offline_model.hpp"
 #include "npu_train/engine/model_source.hpp"
 #include "npu_train/engine/parts.hpp"
 
 namespace npu_train {
+
+// Converts image files, and pixels of a program, to inputs of a classifier, with the transforms of its validation.
+
+class ImagePreparation {
+ public:
+  /// Uses the transforms of a configuration; `context.image_size` is the side of the square that they produce. An image of this size skips
+  /// the steps `resize`. Error(Usage) as in Pipeline::from_config.
+  ImagePreparation(std::vector<PartConfig> steps, const TransformContext& context,
+                   const TransformRegistry& transforms = builtin_transforms());
+  /// Returns ImageNet's preparation: resizes the shorter side to 256/224 of `side`, crops the centre, and normalises by `mean` and `std`
+  /// (per channel, for values in [0, 1]).
+  static ImagePreparation of_imagenet(int64_t side, const std::vector<double>& mean = imagenet_mean(),
+                                      const std::vector<double>& std = imagenet_std());
+
+  /// Parses the output of steps_text(). Error(Usage) if it is invalid.
+  static ImagePreparation from_text(const std::string& steps, const TransformContext& context,
+                                    const TransformRegistry& transforms = builtin_transforms());
+
+  static const std::vector<double>& imagenet_mean();
+  static const std::vector<double>& imagenet_std();
+
+  /// Returns an image file as float32 [3, height, width], normalised. Error(Data) if it cannot be read.
+  at::Tensor read(const std::string& path) const;
+  /// Returns pixels of a program as read() returns a file with the same ones, bit for bit, unless files are decoded at a smaller scale
+  /// (Resampling::exact, which is the default). They are only read, and only during the call. Error(Usage) as in Image::view.
+  at::Tensor prepare(const ImageView& pixels) const;
+  /// Returns the image without normalisation: uint8 [height, width, 3], RGB. Error(Data) if it cannot be read.
+  at::Tensor read_bytes(const std::string& path) const;
+
+  const std::vector<PartConfig>& steps() const { return steps_; }
+  /// Returns the steps as YAML, as in a configuration: "[{name: resize, size: 36}, {name: center_crop, size: 32}, normalize]".
+  std::string steps_text() const;
+  const Pipeline& pipeline() const { return pipeline_; }
+
+ private:
+  template <class Run>
+  auto run(const std::string& path, const Run& use) const;
+  const Pipeline& pipeline_for(int64_t height, int64_t width) const {
+    return height == side_ && width == side_ ? without_resize_ : pipeline_;
+  }
+
+  std::vector<PartConfig> steps_;
+  Pipeline pipeline_, without_resize_;
+  int64_t side_;
+};
+
+// A trained model that answers.
 
 struct Answer {
   int64_t label = 0;
@@ -98,6 +148,45 @@ class Predictor {
   std::string checkpoint_, why_;
   bool averages_ = false;
   OutputMeaning meaning_ = OutputMeaning::OneClass;
+};
+
+// A classifier in an offline model (.om) on an Ascend NPU: converts image files to logits. Needs CANN at run time, but no libtorch device.
+//
+//   npu_train::OfflinePredictor predictor(npu_train::OfflineModel("model.om"), npu_train::ImagePreparation::of_imagenet(224));
+//   const auto logits = predictor.logits({"cat.jpg", "dog.jpg"});
+
+/// Input size of a model, and whether AIPP normalises the images on the chip.
+struct OfflineImages {
+  int64_t height = 0, width = 0;
+  bool aipp = false;
+};
+
+/// Returns the images that the model accepts. Error(Data) unless it has one input for RGB images (fp32 or fp16 [batch, 3, height, width];
+/// with AIPP bytes [batch, height, width, 3]) and a floating-point output [batch, classes].
+OfflineImages images_of(const OfflineModel& model);
+
+class OfflinePredictor {
+ public:
+  /// Error(Data) as in images_of().
+  OfflinePredictor(OfflineModel model, ImagePreparation preparation);
+
+  /// Returns fp32 logits [images, classes] of image files. Images are computed in the largest compiled batches that they fill; the
+  /// rest is padded. Error(Data) if a file cannot be read, or the preparation produces another size than the model's input. With `bad`,
+  /// calls it with the image's number instead; the logits are then NaN. With `progress`, calls it after each batch with the number of
+  /// images so far.
+  using OnBadImage = std::function<void(size_t image, const Error& error)>;
+  using OnProgress = std::function<void(size_t done)>;
+  at::Tensor logits(const std::vector<std::string>& paths, const OnBadImage& bad = {}, const OnProgress& progress = {});
+
+  const OfflineModel& model() const { return model_; }
+  int64_t classes() const;
+
+ private:
+  at::Tensor read(const std::string& path) const;
+
+  OfflineModel model_;
+  ImagePreparation preparation_;
+  OfflineImages images_;
 };
 
 }  // namespace npu_train

@@ -69,7 +69,7 @@ PartConfig with_weights_options(PartConfig model, const Parts& parts, const std:
 /// the weights are those of the model without adapters. Error(Checkpoint), also if `set` is Ema but there are no averages.
 NamedTensors checkpoint_weights(const std::string& checkpoint, WeightSet set = WeightSet::Auto);
 
-/// Writes the adapters of a checkpoint in PEFT's layout (models/adapter.hpp). `from` is a checkpoint, a checkpoints/ folder or a run's
+/// Writes the adapters of a checkpoint in PEFT's layout (models/lora.hpp). `from` is a checkpoint, a checkpoints/ folder or a run's
 /// folder. Error(Usage) for a run without model.lora.
 void save_checkpoint_adapter(const std::string& from, const std::string& folder, WeightSet set = WeightSet::Auto);
 

@@ -14,9 +14,7 @@
 #include <vector>
 
 #include "npu_train/base/batch.hpp"
-#include "npu_train/base/outputs.hpp"
 #include "npu_train/export/onnx.hpp"
-#include "npu_train/export/onnx_check.hpp"
 #include "npu_train/nn/model.hpp"
 
 namespace npu_train {

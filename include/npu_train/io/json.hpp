@@ -121,3 +121,15 @@ JsonPrefix load_json_prefix(const std::filesystem::path& path, const JsonLimits&
 void save_json(const std::filesystem::path& path, const Json& value);
 
 }  // namespace npu_train
+
+namespace npu_train::detail {
+
+/// Returns ["a", "b"], or [1, 2]; without a type, a list in braces is one of texts.
+template <class T = std::string>
+Json json_list(const std::vector<T>& list) {
+  auto out = Json::array();
+  for (const auto& value : list) out.push_back(value);
+  return out;
+}
+
+}  // namespace npu_train::detail

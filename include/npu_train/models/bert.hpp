@@ -2,7 +2,7 @@
 /// post-norm blocks with learned positions and token types. Its head predicts masked tokens, or the class of a text. Parameters:
 /// token_embedding, position_embedding, type_embedding, ln, blocks.0.{attention.q_proj, .k_proj, .v_proj, .proj, ln_1, mlp.fc1, mlp.fc2,
 /// ln_2}, and mlm.{fc, ln, bias} or pooler and classifier. Loads weights of Hugging Face's BertForMaskedLM and
-/// BertForSequenceClassification (models/weight_names.hpp).
+/// BertForSequenceClassification (models/weights.hpp).
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,7 @@
 /// images and a causal transformer for texts, whose features are projected into one space. Parameters: vision.{class_embedding, patch,
 /// position_embedding, ln_pre, blocks.#, ln_post, projection}, text.{token_embedding, position_embedding, blocks.#, ln, projection} and
 /// logit_scale; a block has ln_1, attention.{q_proj, k_proj, v_proj, proj}, ln_2, mlp.{fc1, fc2}. Loads weights of Hugging Face's CLIPModel
-/// (models/weight_names.hpp).
+/// (models/weights.hpp).
 #pragma once
 
 #include <cstdint>

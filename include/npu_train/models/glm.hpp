@@ -1,7 +1,7 @@
 /// GLM in the form of GLM-6B (Du et al., "GLM: General Language Model Pretraining with Autoregressive Blank Infilling", ACL 2022; the code
 /// of ChatGLM-6B): a decoder whose tokens before `bos_token` attend to each other in both directions, with two-dimensional positions.
 /// Parameters: token_embedding, blocks.0.{ln_1, attention.query_key_value, attention.proj, ln_2, mlp.fc1, mlp.fc2}, ln, head (unless it is
-/// tied). Loads weights of Hugging Face's ChatGLMForConditionalGeneration (models/weight_names.hpp).
+/// tied). Loads weights of Hugging Face's ChatGLMForConditionalGeneration (models/weights.hpp).
 ///
 /// A sequence is a prefix, in which a mask token marks the gap, then `bos_token` and the text for the gap: 5 17 8 [gMASK] bos 23 9. A token
 /// of the prefix attends to the prefix; later tokens attend to the prefix, to themselves and to the tokens in between. Each token has two

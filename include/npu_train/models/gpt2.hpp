@@ -1,7 +1,7 @@
 /// GPT-2 (Radford et al., "Language Models are Unsupervised Multitask Learners", 2019): a decoder of pre-norm blocks with learned positions
 /// and a head that usually shares the token embedding. Parameters: token_embedding, position_embedding, blocks.0.{ln_1, attention.qkv,
 /// attention.proj, ln_2, mlp.fc1, mlp.fc2}, ln, head (unless it is tied). Loads weights of Hugging Face's GPT2LMHeadModel
-/// (models/weight_names.hpp).
+/// (models/weights.hpp).
 #pragma once
 
 #include <cstdint>

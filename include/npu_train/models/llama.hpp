@@ -1,7 +1,7 @@
 /// Llama (Touvron et al., "LLaMA: Open and Efficient Foundation Language Models", 2023; "Llama 2", 2023): a decoder of pre-norm blocks with
 /// RMSNorm, rotary positions, grouped queries and SwiGLU. Parameters: token_embedding, blocks.0.{norm_1, attention.{q_proj,
 /// k_proj, v_proj, proj}, norm_2, mlp.{gate, up, down}}, norm, head (unless it is tied). Loads weights of Hugging Face's LlamaForCausalLM
-/// and MistralForCausalLM (models/weight_names.hpp).
+/// and MistralForCausalLM (models/weights.hpp).
 #pragma once
 
 #include <cstdint>

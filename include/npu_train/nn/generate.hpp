@@ -1,6 +1,6 @@
 /// Text generation with a decoder: repeatedly draws a token from the logits of the last position and appends it.
 ///
-///   const std::vector<int64_t> prompt = npu_train::byte_tokens("the old dog ");  // npu_train/data/token_text.hpp
+///   const std::vector<int64_t> prompt = npu_train::byte_tokens("the old dog ");  // npu_train/data/tokens.hpp
 ///   const auto tokens = npu_train::generate(model, prompt, {.max_new_tokens = 50, .sampling = {.temperature = 0.8}, .seed = 1});
 ///   std::cout << npu_train::text_of_bytes(tokens);
 #pragma once

@@ -1,11 +1,14 @@
 /// Layers of the built-in networks that replace libtorch's own: parameters are allocated but not filled (the network initialises each
-/// once), and each call is a single dispatcher operator that autocast, emulation and profilers know.
+/// once), and each call is a single dispatcher operator that autocast, emulation and profilers know. Attention and
+/// dropout that follow `rng:`.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace npu_train {
@@ -66,5 +69,25 @@ namespace detail {
 at::Tensor with_adapter(const at::Tensor& weight, const at::Tensor& a, const at::Tensor& b, double scale);
 
 }  // namespace detail
+
+// Attention with dropout that follows `rng:`.
+
+/// Computes softmax(q k^T / sqrt(E) + mask) v for q [..., L, E], k [..., S, E], v [..., S, Ev]; returns [..., L, Ev] (Vaswani et al. 2017).
+/// A bool mask keeps the positions that are true, other masks are added. `causal` masks the keys after a query's position; do not combine
+/// it with a mask. On a device whose overflow saturates, a masked score is 10,000 less instead of -inf, which would be an overflow. `p` is
+/// the probability of dropping a weight. Runs the fused kernel of the device; if p is above 0 inside a PortableRandom, separate operators.
+/// For bf16 on a CPU, without mask and dropout and with at most 256 keys, the backward computes in fp32 and rounds its results: this is
+/// more accurate, faster on a Zen 4, and Error(Usage) for double backward. Without `fused_kernels`, libtorch's backward runs.
+at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const std::optional<at::Tensor>& mask = std::nullopt,
+                     double p = 0, bool causal = false, bool fused_kernels = true);
+
+// Dropout that follows `rng:`: it uses the device's generator, or portable numbers inside a PortableRandom.
+
+/// Sets each value to 0 with probability `p` and divides the others by 1 - p (Srivastava et al., JMLR 2014). Returns x itself if p is 0 or
+/// `training` is false. Error(Usage) for p outside [0, 1].
+at::Tensor dropout(const at::Tensor& x, double p, bool training);
+
+/// Drops entire samples: one draw per index of the first dimension of x [N, ...] (stochastic depth; Huang et al., ECCV 2016).
+at::Tensor drop_path(const at::Tensor& x, double p, bool training);
 
 }  // namespace npu_train

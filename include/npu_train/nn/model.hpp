@@ -15,8 +15,7 @@
 #include "npu_train/base/batch.hpp"
 #include "npu_train/base/forward_context.hpp"
 #include "npu_train/base/input_spec.hpp"
-#include "npu_train/base/outputs.hpp"
-#include "npu_train/base/parameter_limit.hpp"
+#include "npu_train/base/parameter_set.hpp"
 #include "npu_train/core/registry.hpp"
 #include "npu_train/nn/unit.hpp"
 

@@ -16,7 +16,7 @@ struct GatheredRows {
 };
 
 /// Gathers the rows [n, features] (floating point) of all ranks without rounding; returns `own` if the context has no other ranks.
-/// TrainStep adds them to the context of a task that compares samples across ranks (train/compares_ranks.hpp). All ranks must call
+/// TrainStep adds them to the context of a task that compares samples across ranks (train/task.hpp). All ranks must call
 /// gathered() equally often per round of micro-batches.
 ///
 /// In the backward, this rank's rows receive their gradient times all / n, and those of other ranks receive none. If every rank computes

@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "npu_train/base/parameter_limit.hpp"
 #include "npu_train/base/parameter_set.hpp"
 #include "npu_train/base/skippable_step.hpp"
 #include "npu_train/base/squared_norm.hpp"

@@ -50,9 +50,9 @@ struct GradScalerOptions {
 struct PrecisionOptions {
   std::string mode = "auto";
   GradScalerOptions grad_scaler{};
-  std::vector<std::string> fp32_modules{};  ///< paths of modules that keep fp32 parameters and compute in fp32 (fp32_region.hpp), and
-                                            ///< classes of layers (fp32_ops.hpp)
-  std::string cpu_low_precision = "auto";   ///< auto | native | emulated: how a CPU computes in bf16 and fp16, see emulation.hpp
+  std::vector<std::string> fp32_modules{};           ///< paths of modules that keep fp32 parameters and compute in fp32 (autocast.hpp), and
+                                                     ///< classes of layers (fp32_ops.hpp)
+  std::string cpu_low_precision = "auto";            ///< auto | native | emulated: how a CPU computes in bf16 and fp16, see emulation.hpp
   std::vector<std::string> low_precision_modules{};  ///< exceptions from fp32_modules, and normalisation layers that `*-true` casts
   std::vector<std::string> fp32_ops{};               ///< operators that compute in fp32 in the forward, see fp32_ops.hpp
   static const ConfigTable<PrecisionOptions>& config_table();

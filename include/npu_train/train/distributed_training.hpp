@@ -27,7 +27,6 @@
 #include <vector>
 
 #include "npu_train/dist/options.hpp"
-#include "npu_train/dist/parameter_unit.hpp"
 #include "npu_train/dist/process_group.hpp"
 #include "npu_train/dist/strategy.hpp"
 #include "npu_train/optim/optimizer.hpp"

@@ -3,15 +3,20 @@
 ///   parts.metrics.add<npu_train::NoOptions>("largest_error", "largest error of a sample", [](const npu_train::NoOptions&) {
 ///     return npu_train::Metric{"largest_error", my_sums};
 ///   });   // task: {name: classifier, metrics: [{name: accuracy, k: 3}, largest_error]}
+///
+/// Also metrics that need all samples of a validation, and running averages.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "npu_train/core/registry.hpp"
+#include "npu_train/train/report.hpp"
 #include "npu_train/train/task.hpp"
 
 namespace npu_train {
@@ -88,5 +93,84 @@ MetricRegistry builtin_metrics();
 
 /// Creates the metrics of a list such as `task.metrics`. Error(Usage) for unknown names and options.
 std::vector<Metric> make_metrics(const std::vector<PartConfig>& list, const std::string& path, const MetricRegistry& registry);
+
+// Metrics of a validation that need all of its samples at once, such as the recall of a retrieval.
+
+/// Additional base class of a Task that keeps a row of numbers for each sample of a validation. At the end, every rank has the rows of all
+/// samples in host memory. In validations, the metrics named here replace those that metric_sums() gives for each batch; a name that
+/// metric_sums() does not give exists only in validations.
+class EpochMetrics {
+ public:
+  virtual ~EpochMetrics() = default;
+
+  /// Returns the names; empty: no such metrics.
+  virtual std::vector<std::string> epoch_metric_names() const = 0;
+  /// Returns the rows of a batch, floating point [samples, columns], without padding.
+  virtual at::Tensor epoch_rows(const StepOutput& output, const Batch& batch) const = 0;
+  /// Returns the sum of each of these metrics over the samples [first, first + count) of `rows`, which has the rows of all ranks, in fp32
+  /// on the host. The metric is the total over all ranks, divided by the number of all samples.
+  virtual std::vector<double> epoch_sums(const at::Tensor& rows, int64_t first, int64_t count) const = 0;
+};
+
+// Running averages of plain numbers.
+
+/// Weighted mean.
+class MeanMeter {
+ public:
+  /// Adds a value; with weight 0 it is ignored, even if it is NaN.
+  void add(double value, double weight = 1) {
+    if (weight == 0) return;
+    sum_ += value * weight;
+    weight_ += weight;
+  }
+  double value() const { return weight_ > 0 ? sum_ / weight_ : 0; }
+  double sum() const { return sum_; }
+  double weight() const { return weight_; }
+  /// Sets the values of sum() and weight() from a checkpoint.
+  void restore(double sum, double weight) {
+    sum_ = sum;
+    weight_ = weight;
+  }
+
+ private:
+  double sum_ = 0;
+  double weight_ = 0;
+};
+
+/// A mean for each name, in the order of first appearance. Non-finite values count: an average over a NaN is NaN.
+class MetricMeter {
+ public:
+  void add(const Scalars& scalars, double weight) { add(scalars, std::vector<double>(scalars.size(), weight)); }
+  /// Adds each scalar with its own weight.
+  void add(const Scalars& scalars, const std::vector<double>& weights) {
+    for (size_t i = 0; i < scalars.size(); ++i) at(i, scalars[i].first).add(scalars[i].second, weights[i]);
+  }
+  /// Returns the means, without those of names for which no value counted.
+  Scalars value() const {
+    Scalars out;
+    for (const auto& [name, meter] : meters_)
+      if (meter.weight() > 0) out.emplace_back(name, meter.value());
+    return out;
+  }
+  void reset() { meters_.clear(); }
+  const std::vector<std::pair<std::string, MeanMeter>>& meters() const { return meters_; }
+  void restore(const std::string& name, double sum, double weight) {
+    meters_.emplace_back(name, MeanMeter{});
+    meters_.back().second.restore(sum, weight);
+  }
+
+ private:
+  /// Returns the meter of `name`, moved to position `i`, so that the order is that of the newest scalars.
+  MeanMeter& at(size_t i, const std::string& name) {
+    for (size_t k = i; k < meters_.size(); ++k)
+      if (meters_[k].first == name) {
+        std::swap(meters_[i], meters_[k]);
+        return meters_[i].second;
+      }
+    return meters_.insert(meters_.begin() + static_cast<std::ptrdiff_t>(i), {name, MeanMeter{}})->second;
+  }
+
+  std::vector<std::pair<std::string, MeanMeter>> meters_;
+};
 
 }  // namespace npu_train

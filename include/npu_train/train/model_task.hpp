@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "npu_train/nn/model.hpp"
-#include "npu_train/train/epoch_metrics.hpp"
 #include "npu_train/train/metric.hpp"
 #include "npu_train/train/task.hpp"
 

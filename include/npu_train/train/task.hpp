@@ -10,7 +10,6 @@
 
 #include "npu_train/base/batch.hpp"
 #include "npu_train/base/forward_context.hpp"
-#include "npu_train/base/outputs.hpp"
 #include "npu_train/base/parameter_set.hpp"
 #include "npu_train/nn/unit.hpp"
 #include "npu_train/train/report.hpp"
@@ -128,5 +127,15 @@ void add_metrics_of_loss(const Task& task, Scalars& averages);
 /// Returns metric_sums() as [2 x number of metrics]: the sums, then their counts, which are the batch's samples unless the task gives
 /// counts. Undefined without metrics. Error(Usage) unless there is one number, or a sum and a count, for each of metric_names().
 at::Tensor checked_metric_sums(Task& task, const StepOutput& output, const Batch& batch);
+
+// Tasks whose loss compares samples with those of other ranks.
+
+/// Additional base class of a Task that calls gathered() (nn/rank_gather.hpp) in its training_step(), equally often for every micro-batch.
+/// In training over several ranks, the ForwardContext gives access to the other ranks. In validation it does not, so that the results of a
+/// validation do not depend on the number of ranks.
+class ComparesRanks {
+ public:
+  virtual ~ComparesRanks() = default;
+};
 
 }  // namespace npu_train

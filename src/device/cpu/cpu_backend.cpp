@@ -4,8 +4,7 @@
 
 #include "device/builtin_backends.hpp"
 #include "device/cpu/cpu_features.hpp"
-#include "npu_train/core/cgroup.hpp"
-#include "npu_train/core/host_memory.hpp"
+#include "npu_train/core/host.hpp"
 
 namespace npu_train {
 namespace detail {

@@ -4,7 +4,7 @@
 #include <c10/core/DeviceGuard.h>
 
 #include "device/builtin_backends.hpp"
-#include "npu_train/device/generic_backend.hpp"
+#include "npu_train/device/backend.hpp"
 
 namespace npu_train::detail {
 namespace {

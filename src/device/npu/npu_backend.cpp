@@ -19,7 +19,7 @@
 #include "device/npu/torch_npu.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
-#include "npu_train/device/generic_backend.hpp"
+#include "npu_train/device/backend.hpp"
 
 namespace npu_train::detail {
 namespace {

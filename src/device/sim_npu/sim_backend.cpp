@@ -16,7 +16,7 @@
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/plugin.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/device/generic_backend.hpp"
+#include "npu_train/device/backend.hpp"
 #include "npu_train/device/sim_npu.hpp"
 #include "sim_npu/sim_npu.h"
 

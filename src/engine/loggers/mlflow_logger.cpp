@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "engine/loggers/loggers.hpp"
-#include "npu_train/core/command_line.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/host.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/core/version.hpp"

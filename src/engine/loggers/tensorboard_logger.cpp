@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "engine/loggers/loggers.hpp"
+#include "npu_train/core/message_text.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/core/visible_text.hpp"
 #include "npu_train/engine/logger.hpp"
 #include "npu_train/io/event_writer.hpp"
 

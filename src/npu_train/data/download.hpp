@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string>
 
-#include "npu_train/data/cifar.hpp"
+#include "npu_train/data/image_dataset.hpp"
 
 namespace npu_train {
 

@@ -1,12 +1,14 @@
-/// Applies amp.fp32_modules and amp.low_precision_modules to the blocks of a model.
+/// The precision of a run: amp.fp32_modules and amp.low_precision_modules applied to a model's blocks, and the dtypes that result.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "npu_train/engine/parts.hpp"
 #include "npu_train/engine/run_config.hpp"
 #include "npu_train/nn/model.hpp"
-#include "npu_train/precision/fp32_region.hpp"
+#include "npu_train/precision/autocast.hpp"
+#include "npu_train/precision/policy.hpp"
 
 namespace npu_train {
 
@@ -38,5 +40,12 @@ std::vector<std::string> fp32_parameters(const Model& model, const AmpModules& m
 /// Returns none for a precision without autocast, if operators of these layers compute in fp32, or if their products are emulated.
 std::vector<std::string> autocast_weights(const Model& model, const RunConfig& config, const Device& device, const ParameterSet& parameters,
                                           const Precision& precision);
+
+// The precision that results from a configuration: `train_app CONFIG --print-precision`.
+
+/// Returns the precision of a run of `config`. If a model is named, it is made with initial weights and runs forward once on two empty
+/// images, to record the dtypes of each layer. Data are not opened, so the model has its default number of classes and image size. Errors:
+/// those of the run.
+PrecisionPolicy precision_policy(const RunConfig& config, const Parts& parts = builtin_parts());
 
 }  // namespace npu_train

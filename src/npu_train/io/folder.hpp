@@ -13,3 +13,19 @@ void remove_folder(const std::filesystem::path& folder);
 void set_link(const std::filesystem::path& path, const std::filesystem::path& target);
 
 }  // namespace npu_train
+
+namespace npu_train::detail {
+
+/// A private folder in the system's folder for temporary files; the destructor removes it. Error(Checkpoint), from `where`, if it cannot be
+/// created.
+class ScratchFolder {
+ public:
+  explicit ScratchFolder(const char* where);
+  ~ScratchFolder();
+  ScratchFolder(const ScratchFolder&) = delete;
+  ScratchFolder& operator=(const ScratchFolder&) = delete;
+
+  std::filesystem::path path;
+};
+
+}  // namespace npu_train::detail

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "npu_train/base/outputs.hpp"
+#include "npu_train/base/batch.hpp"
 #include "npu_train/base/parameter_set.hpp"
 
 namespace npu_train::detail {

@@ -9,7 +9,7 @@
 
 #include "npu_train/base/parameter_set.hpp"
 #include "npu_train/core/error.hpp"
-#include "npu_train/core/first_few.hpp"
+#include "npu_train/core/message_text.hpp"
 #include "npu_train/core/text.hpp"
 #include "tools/align/checkpoint_diff_parts.hpp"
 #include "tools/align/compare_parts.hpp"

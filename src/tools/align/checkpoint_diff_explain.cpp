@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "npu_train/tools/report/number.hpp"
+#include "npu_train/tools/report/report.hpp"
 #include "tools/align/causes.hpp"
 #include "tools/align/checkpoint_diff_parts.hpp"
 #include "tools/align/compare_parts.hpp"

@@ -10,7 +10,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/tools/align/dump_options.hpp"
+#include "npu_train/tools/align/dumper.hpp"
 #include "tools/align/dump_places.hpp"
 #include "tools/align/step_comparer.hpp"
 #include "tools/align/update_check.hpp"

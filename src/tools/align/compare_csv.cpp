@@ -4,7 +4,7 @@
 
 #include "npu_train/core/text.hpp"
 #include "npu_train/io/csv.hpp"
-#include "npu_train/tools/align/compare_report.hpp"
+#include "npu_train/tools/align/compare.hpp"
 #include "tools/align/compare_csv_rules.hpp"
 
 namespace npu_train {

@@ -1,10 +1,10 @@
-#include "npu_train/tools/align/compare_report.hpp"
+#include "npu_train/tools/align/compare.hpp"
 
 #include <algorithm>
 #include <sstream>
 
 #include "npu_train/core/text.hpp"
-#include "npu_train/tools/report/number.hpp"
+#include "npu_train/tools/report/report.hpp"
 #include "npu_train/tools/report/text_table.hpp"
 #include "npu_train/tools/report/visible_text.hpp"
 #include "tools/align/report_rows.hpp"

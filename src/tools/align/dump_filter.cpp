@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "npu_train/core/first_few.hpp"
+#include "npu_train/core/message_text.hpp"
 #include "npu_train/core/seed.hpp"
 #include "npu_train/core/text.hpp"
 #include "tools/align/dump_recorder.hpp"

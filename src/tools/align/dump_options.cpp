@@ -1,9 +1,9 @@
-#include "npu_train/tools/align/dump_options.hpp"
+#include "npu_train/tools/align/dumper.hpp"
 
 #include <algorithm>
 
 #include "npu_train/core/name_pattern.hpp"
-#include "npu_train/core/whole_number.hpp"
+#include "npu_train/core/read_text.hpp"
 
 namespace npu_train {
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <system_error>
 
-#include "npu_train/core/whole_number.hpp"
+#include "npu_train/core/read_text.hpp"
 
 namespace npu_train::detail {
 

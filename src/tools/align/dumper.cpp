@@ -11,12 +11,11 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
-#include "npu_train/core/str_cat.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/core/version.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/engine/environment.hpp"
-#include "npu_train/nn/named_state.hpp"
+#include "npu_train/nn/module_state.hpp"
 #include "npu_train/optim/optimizer.hpp"
 #include "npu_train/precision/precision.hpp"
 #include "npu_train/train/task.hpp"

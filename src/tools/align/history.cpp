@@ -6,9 +6,8 @@
 #include <limits>
 
 #include "npu_train/core/error.hpp"
-#include "npu_train/core/first_few.hpp"
+#include "npu_train/core/message_text.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/core/visible_text.hpp"
 #include "npu_train/io/file.hpp"
 #include "tools/align/history_table.hpp"
 #include "tools/align/report_rows.hpp"

@@ -5,7 +5,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/median.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/tools/report/number.hpp"
+#include "npu_train/tools/report/report.hpp"
 #include "tools/align/history_parts.hpp"
 #include "tools/align/report_rows.hpp"
 

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "npu_train/core/text.hpp"
-#include "npu_train/tools/report/number.hpp"
+#include "npu_train/tools/report/report.hpp"
 #include "tools/align/causes.hpp"
 #include "tools/align/history_parts.hpp"
 #include "tools/align/report_rows.hpp"

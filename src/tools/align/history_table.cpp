@@ -4,9 +4,9 @@
 #include <array>
 #include <optional>
 
-#include "npu_train/core/byte_order_mark.hpp"
 #include "npu_train/core/error.hpp"
-#include "npu_train/core/first_line.hpp"
+#include "npu_train/core/message_text.hpp"
+#include "npu_train/core/read_text.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/io/csv.hpp"
 #include "npu_train/io/json.hpp"

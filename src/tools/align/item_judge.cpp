@@ -3,10 +3,9 @@
 #include <utility>
 
 #include "npu_train/core/error.hpp"
-#include "npu_train/core/str_cat.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/tools/align/dump_options.hpp"
-#include "npu_train/tools/report/number.hpp"
+#include "npu_train/tools/align/dumper.hpp"
+#include "npu_train/tools/report/report.hpp"
 #include "tools/align/compare_parts.hpp"
 #include "tools/align/value_files.hpp"
 

@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "npu_train/tools/align/dump_options.hpp"
+#include "npu_train/tools/align/dumper.hpp"
 #include "tools/align/dump_folder.hpp"
 #include "tools/align/tensor_sink.hpp"
 

@@ -7,7 +7,7 @@
 #include "npu_train/base/parameter_set.hpp"
 #include "npu_train/core/seed.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/tools/align/dump_options.hpp"
+#include "npu_train/tools/align/dumper.hpp"
 #include "tools/align/compare_parts.hpp"
 #include "tools/align/match_structure.hpp"
 #include "tools/align/report_rows.hpp"

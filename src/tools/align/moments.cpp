@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/read_text.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/core/whole_number.hpp"
 #include "npu_train/tools/align/statistics.hpp"
 #include "tools/align/block_kernels.hpp"
 #include "tools/align/chunks.hpp"

@@ -17,7 +17,7 @@
 #include "npu_train/engine/run_config.hpp"
 #include "npu_train/engine/run_files.hpp"
 #include "npu_train/io/event_writer.hpp"
-#include "npu_train/tools/align/dump_options.hpp"
+#include "npu_train/tools/align/dumper.hpp"
 #include "npu_train/tools/align/monitor_log.hpp"
 #include "npu_train/trace/op_observer.hpp"
 #include "npu_train/train/loop.hpp"

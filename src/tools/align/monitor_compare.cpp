@@ -7,11 +7,11 @@
 #include <utility>
 
 #include "npu_train/core/error.hpp"
-#include "npu_train/core/first_few.hpp"
 #include "npu_train/core/median.hpp"
+#include "npu_train/core/message_text.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/tools/align/monitor_log.hpp"
-#include "npu_train/tools/report/number.hpp"
+#include "npu_train/tools/report/report.hpp"
 #include "tools/align/report_rows.hpp"
 
 namespace npu_train {

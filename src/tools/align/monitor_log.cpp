@@ -9,10 +9,10 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/median.hpp"
+#include "npu_train/core/read_text.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/core/whole_number.hpp"
 #include "npu_train/io/csv.hpp"
-#include "npu_train/tools/report/number.hpp"
+#include "npu_train/tools/report/report.hpp"
 
 namespace npu_train {
 namespace {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/read_text.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/core/whole_number.hpp"
 #include "npu_train/io/json.hpp"
 
 namespace npu_train::detail {

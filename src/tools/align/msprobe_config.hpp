@@ -4,7 +4,7 @@
 #include <functional>
 #include <string>
 
-#include "npu_train/tools/align/dump_options.hpp"
+#include "npu_train/tools/align/dumper.hpp"
 
 namespace npu_train::detail {
 

@@ -9,7 +9,7 @@
 
 #include "npu_train/base/parameter_set.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/tools/report/number.hpp"
+#include "npu_train/tools/report/report.hpp"
 
 namespace npu_train::detail {
 namespace {

@@ -12,11 +12,11 @@
 #include <utility>
 
 #include "npu_train/base/batch.hpp"
-#include "npu_train/base/digest.hpp"
+#include "npu_train/base/state.hpp"
 #include "npu_train/core/hash.hpp"
-#include "npu_train/core/host_name.hpp"
+#include "npu_train/core/host.hpp"
 #include "npu_train/core/version.hpp"
-#include "npu_train/device/portable_random.hpp"
+#include "npu_train/device/random.hpp"
 #include "npu_train/dist/ranks.hpp"
 #include "npu_train/io/file.hpp"
 #include "npu_train/optim/optimizer.hpp"

@@ -10,7 +10,7 @@
 
 #include "npu_train/base/parameter_set.hpp"
 #include "npu_train/base/step_observer.hpp"
-#include "npu_train/tools/align/dump_options.hpp"
+#include "npu_train/tools/align/dumper.hpp"
 #include "tools/align/rank_notes.hpp"
 
 namespace npu_train {

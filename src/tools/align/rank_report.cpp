@@ -3,9 +3,8 @@
 #include <cmath>
 #include <limits>
 
-#include "npu_train/io/json_list.hpp"
+#include "npu_train/io/json.hpp"
 #include "npu_train/tools/align/rank_comparison.hpp"
-#include "npu_train/tools/report/number.hpp"
 #include "npu_train/tools/report/report.hpp"
 
 namespace npu_train {

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "npu_train/core/text.hpp"
-#include "npu_train/tools/report/number.hpp"
+#include "npu_train/tools/report/report.hpp"
 
 namespace npu_train::detail {
 namespace {

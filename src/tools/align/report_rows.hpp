@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "npu_train/io/json_list.hpp"
+#include "npu_train/io/json.hpp"
 #include "npu_train/tools/align/compare.hpp"
 #include "npu_train/tools/report/report.hpp"
 

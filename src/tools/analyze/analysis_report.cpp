@@ -4,9 +4,8 @@
 
 #include "npu_train/core/text.hpp"
 #include "npu_train/io/csv.hpp"
-#include "npu_train/io/json_list.hpp"
+#include "npu_train/io/json.hpp"
 #include "npu_train/tools/analyze/analysis.hpp"
-#include "npu_train/tools/report/number.hpp"
 #include "npu_train/tools/report/report.hpp"
 
 namespace npu_train {

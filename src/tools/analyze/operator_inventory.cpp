@@ -8,10 +8,9 @@
 #include <string_view>
 
 #include "npu_train/core/clock.hpp"
-#include "npu_train/core/str_cat.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/device/operator_support.hpp"
-#include "npu_train/trace/tensors_of.hpp"
+#include "npu_train/trace/operator_values.hpp"
 
 namespace npu_train {
 namespace {

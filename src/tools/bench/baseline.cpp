@@ -8,8 +8,8 @@
 #include "npu_train/device/backend.hpp"
 #include "npu_train/engine/environment.hpp"
 #include "npu_train/engine/trainer.hpp"
-#include "npu_train/io/json_list.hpp"
-#include "npu_train/tools/report/number.hpp"
+#include "npu_train/io/json.hpp"
+#include "npu_train/tools/report/report.hpp"
 #include "npu_train/train/loop.hpp"
 
 namespace npu_train {

@@ -4,7 +4,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/tools/bench/baseline.hpp"
-#include "npu_train/tools/report/number.hpp"
+#include "npu_train/tools/report/report.hpp"
 #include "npu_train/train/options.hpp"
 
 namespace npu_train {

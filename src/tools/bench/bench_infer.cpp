@@ -6,7 +6,7 @@
 #include "npu_train/core/clock.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/device/backend.hpp"
-#include "npu_train/io/scratch_folder.hpp"
+#include "npu_train/io/folder.hpp"
 #include "npu_train/nn/fuse.hpp"
 #include "npu_train/train/checkpoint_store.hpp"
 #include "npu_train/train/loop.hpp"

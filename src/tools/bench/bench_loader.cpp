@@ -7,7 +7,7 @@
 #include "npu_train/device/backend.hpp"
 #include "npu_train/device/transfer.hpp"
 #include "npu_train/engine/model_precision.hpp"
-#include "npu_train/tools/report/number.hpp"
+#include "npu_train/tools/report/report.hpp"
 #include "npu_train/train/loop.hpp"
 
 namespace npu_train::detail {

@@ -4,7 +4,6 @@
 #include "npu_train/core/text.hpp"
 #include "npu_train/tools/bench/bench_report.hpp"
 #include "npu_train/tools/bench/stages.hpp"
-#include "npu_train/tools/report/number.hpp"
 #include "npu_train/tools/report/report.hpp"
 
 namespace npu_train {

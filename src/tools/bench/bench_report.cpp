@@ -6,7 +6,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/io/csv.hpp"
-#include "npu_train/io/json_list.hpp"
+#include "npu_train/io/json.hpp"
 
 namespace npu_train {
 namespace {

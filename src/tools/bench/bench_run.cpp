@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <optional>
 
-#include "bench_phases.hpp"
 #include "bench_step.hpp"
 #include "bench_sweeps.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/message_text.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/core/without_hint.hpp"
 #include "npu_train/data/sample_choice.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/device/host_arena.hpp"

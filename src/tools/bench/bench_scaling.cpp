@@ -9,7 +9,7 @@
 #include "bench_step.hpp"
 #include "bench_sweeps.hpp"
 #include "npu_train/core/error.hpp"
-#include "npu_train/io/scratch_folder.hpp"
+#include "npu_train/io/folder.hpp"
 #include "npu_train/tools/align/compare.hpp"
 #include "npu_train/tools/align/dumper.hpp"
 #include "npu_train/tools/bench/growth.hpp"

@@ -14,12 +14,12 @@
 #include "bench_step.hpp"
 #include "npu_train/core/clock.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/message_text.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/core/without_hint.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/device/live_bytes.hpp"
 #include "npu_train/engine/model_precision.hpp"
-#include "npu_train/tools/report/number.hpp"
+#include "npu_train/tools/report/report.hpp"
 #include "npu_train/train/loop.hpp"
 
 namespace npu_train::detail {

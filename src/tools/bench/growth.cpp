@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "npu_train/core/error.hpp"
-#include "npu_train/tools/report/number.hpp"
+#include "npu_train/tools/report/report.hpp"
 
 namespace npu_train {
 namespace {

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "npu_train/core/first_line.hpp"
+#include "npu_train/core/message_text.hpp"
 #include "npu_train/core/text.hpp"
 
 namespace npu_train {

@@ -8,7 +8,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/facts_table.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/tools/report/number.hpp"
+#include "npu_train/tools/report/report.hpp"
 #include "tools/bench/facts/stages.hpp"
 
 namespace npu_train {

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 
-#include "npu_train/base/digest.hpp"
+#include "npu_train/base/state.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/engine/trainer.hpp"
-#include "npu_train/io/scratch_folder.hpp"
+#include "npu_train/io/folder.hpp"
 #include "npu_train/tools/analyze/profiler.hpp"
 #include "npu_train/tools/runs/proof_runs.hpp"
 #include "npu_train/train/checkpoint.hpp"

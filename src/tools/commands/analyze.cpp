@@ -11,10 +11,10 @@
 #include "npu_train/io/file.hpp"
 #include "npu_train/tools/analyze/analysis.hpp"
 #include "npu_train/tools/analyze/analyze_run.hpp"
-#include "npu_train/tools/memory/predict_memory.hpp"
+#include "npu_train/tools/memory/memory_prediction.hpp"
 #include "npu_train/tools/runs/proof_runs.hpp"
 #include "npu_train/tools/scan/rewrite.hpp"
-#include "npu_train/tools/scan/scan_report.hpp"
+#include "npu_train/tools/scan/source_scan.hpp"
 #include "tools/commands/commands.hpp"
 #include "tools/commands/train_app/cli.hpp"
 

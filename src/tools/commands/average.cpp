@@ -10,7 +10,7 @@
 #include "npu_train/core/text.hpp"
 #include "npu_train/engine/weights.hpp"
 #include "npu_train/io/file.hpp"
-#include "npu_train/io/json_list.hpp"
+#include "npu_train/io/json.hpp"
 #include "npu_train/io/pth_writer.hpp"
 #include "npu_train/train/checkpoint.hpp"
 

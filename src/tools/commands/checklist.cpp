@@ -3,7 +3,7 @@
 #include "commands.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
-#include "npu_train/core/shell_word.hpp"
+#include "npu_train/core/message_text.hpp"
 #include "tools/commands/train_app/cli.hpp"
 
 namespace npu_train::cli {

@@ -11,10 +11,9 @@
 #include "npu_train/io/file.hpp"
 #include "npu_train/io/pickle.hpp"
 #include "npu_train/tools/align/checkpoint_diff.hpp"
-#include "npu_train/tools/align/compare_report.hpp"
 #include "npu_train/tools/align/rank_comparison.hpp"
 #include "npu_train/tools/align/run_comparison.hpp"
-#include "npu_train/tools/report/page_origin.hpp"
+#include "npu_train/tools/report/html_page.hpp"
 #include "tools/commands/train_app/cli.hpp"
 
 namespace npu_train::cli {

@@ -4,7 +4,7 @@
 
 #include "commands.hpp"
 #include "npu_train/core/error.hpp"
-#include "npu_train/core/first_few.hpp"
+#include "npu_train/core/message_text.hpp"
 #include "npu_train/tools/probe/data_check.hpp"
 #include "npu_train/tools/probe/data_show.hpp"
 #include "npu_train/tools/probe/data_stats.hpp"

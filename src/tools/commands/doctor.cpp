@@ -11,7 +11,7 @@
 #include "npu_train/tools/doctor/environment_lint.hpp"
 #include "npu_train/tools/probe/hello.hpp"
 #include "npu_train/tools/probe/process_facts.hpp"
-#include "npu_train/tools/report/number.hpp"
+#include "npu_train/tools/report/report.hpp"
 
 namespace npu_train::cli {
 namespace {

@@ -12,10 +12,9 @@
 #include "npu_train/engine/predictor.hpp"
 #include "npu_train/export/atc.hpp"
 #include "npu_train/export/onnx.hpp"
-#include "npu_train/export/onnx_check.hpp"
 #include "npu_train/export/torchscript.hpp"
 #include "npu_train/io/file.hpp"
-#include "npu_train/io/json_list.hpp"
+#include "npu_train/io/json.hpp"
 
 namespace npu_train::cli {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
-#include "npu_train/core/visible_text.hpp"
-#include "npu_train/data/token_text.hpp"
+#include "npu_train/core/message_text.hpp"
+#include "npu_train/data/tokens.hpp"
 #include "npu_train/text/utf8.hpp"
 
 namespace npu_train::cli {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "npu_train/nn/model.hpp"
-#include "npu_train/text/text_settings.hpp"
+#include "npu_train/text/chat_template.hpp"
 #include "npu_train/text/tokenizer.hpp"
 
 namespace npu_train::cli {

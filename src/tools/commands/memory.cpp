@@ -2,7 +2,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/tools/memory/predict_memory.hpp"
+#include "npu_train/tools/memory/memory_prediction.hpp"
 #include "npu_train/tools/runs/proof_runs.hpp"
 #include "tools/commands/train_app/cli.hpp"
 

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <map>
 
-#include "npu_train/core/str_cat.hpp"
+#include "npu_train/core/text.hpp"
 #include "run_record.hpp"
 
 namespace npu_train::cli {

@@ -4,8 +4,8 @@
 #include <fstream>
 #include <iostream>
 
-#include "npu_train/core/byte_order_mark.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/read_text.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/io/csv.hpp"
 #include "npu_train/io/file.hpp"

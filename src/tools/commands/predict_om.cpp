@@ -9,9 +9,8 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
+#include "npu_train/core/read_text.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/core/whole_number.hpp"
-#include "npu_train/engine/offline_predictor.hpp"
 #include "npu_train/engine/predictor.hpp"
 #include "npu_train/export/onnx_metadata.hpp"
 #include "npu_train/io/file.hpp"

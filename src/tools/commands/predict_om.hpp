@@ -8,7 +8,6 @@
 #include <tuple>
 #include <vector>
 
-#include "npu_train/engine/offline_predictor.hpp"
 #include "npu_train/engine/parts.hpp"
 #include "npu_train/engine/predictor.hpp"
 #include "tools/commands/console/console.hpp"

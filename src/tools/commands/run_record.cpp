@@ -4,7 +4,6 @@
 #include <set>
 
 #include "npu_train/core/error.hpp"
-#include "npu_train/core/str_cat.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/engine/environment.hpp"
 #include "npu_train/io/file.hpp"

@@ -5,7 +5,6 @@
 #include <set>
 
 #include "npu_train/core/median.hpp"
-#include "npu_train/core/str_cat.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/tools/align/config_diff.hpp"
 #include "run_record.hpp"

@@ -8,11 +8,10 @@
 #include <utility>
 
 #include "commands.hpp"
-#include "npu_train/core/host_name.hpp"
+#include "npu_train/core/host.hpp"
 #include "npu_train/core/random_hex.hpp"
-#include "npu_train/core/str_cat.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/tools/report/page_origin.hpp"
+#include "npu_train/tools/report/html_page.hpp"
 #include "run_record.hpp"
 #include "tools/commands/serve/page_server.hpp"
 

@@ -5,7 +5,7 @@
 #include "npu_train/core/text.hpp"
 #include "npu_train/engine/model_source.hpp"
 #include "npu_train/engine/weights.hpp"
-#include "npu_train/io/json_list.hpp"
+#include "npu_train/io/json.hpp"
 #include "npu_train/tools/runs/proof_runs.hpp"
 #include "tools/commands/train_app/cli.hpp"
 

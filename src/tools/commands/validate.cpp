@@ -5,7 +5,7 @@
 
 #include "commands.hpp"
 #include "npu_train/core/error.hpp"
-#include "npu_train/nn/named_state.hpp"
+#include "npu_train/nn/module_state.hpp"
 #include "npu_train/tools/validate/operator_check.hpp"
 #include "npu_train/tools/validate/precision_validator.hpp"
 #include "tools/commands/train_app/cli.hpp"

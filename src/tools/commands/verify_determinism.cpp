@@ -1,7 +1,7 @@
 #include "npu_train/tools/validate/verify_determinism.hpp"
 #include "commands.hpp"
 #include "npu_train/core/error.hpp"
-#include "npu_train/io/json_list.hpp"
+#include "npu_train/io/json.hpp"
 #include "tools/commands/train_app/cli.hpp"
 
 namespace npu_train::cli {

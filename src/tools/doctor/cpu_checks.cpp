@@ -2,7 +2,7 @@
 
 #include "npu_train/core/text.hpp"
 #include "npu_train/tools/doctor/checks.hpp"
-#include "npu_train/tools/report/number.hpp"
+#include "npu_train/tools/report/report.hpp"
 #include "tools/doctor/cpu_facts.hpp"
 #include "tools/doctor/parse.hpp"
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "npu_train/core/cgroup.hpp"
-#include "npu_train/tools/doctor/host_view.hpp"
+#include "npu_train/core/host.hpp"
+#include "npu_train/tools/doctor/checks.hpp"
 
 namespace npu_train::detail {
 

@@ -13,10 +13,10 @@
 #include <string_view>
 
 #include "npu_train/core/error.hpp"
-#include "npu_train/core/host_name.hpp"
+#include "npu_train/core/host.hpp"
 #include "npu_train/core/launch.hpp"
+#include "npu_train/core/message_text.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/core/without_hint.hpp"
 #include "tools/doctor/ascend_facts.hpp"
 #include "tools/doctor/cpu_facts.hpp"
 #include "tools/doctor/parse.hpp"

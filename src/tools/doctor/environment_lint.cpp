@@ -5,7 +5,7 @@
 #include <map>
 
 #include "npu_train/core/facts_table.hpp"
-#include "npu_train/core/first_few.hpp"
+#include "npu_train/core/message_text.hpp"
 #include "npu_train/core/text.hpp"
 #include "tools/doctor/facts/environment.hpp"
 #include "tools/doctor/parse.hpp"

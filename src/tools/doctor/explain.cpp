@@ -11,7 +11,7 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/tools/doctor/finding.hpp"
+#include "npu_train/tools/doctor/checks.hpp"
 #include "tools/doctor/known_problems.hpp"
 #include "tools/doctor/parse.hpp"
 

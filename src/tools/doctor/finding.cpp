@@ -1,4 +1,4 @@
-#include "npu_train/tools/doctor/finding.hpp"
+#include "npu_train/tools/doctor/checks.hpp"
 
 #include <algorithm>
 

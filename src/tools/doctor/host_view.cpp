@@ -1,4 +1,4 @@
-#include "npu_train/tools/doctor/host_view.hpp"
+#include "npu_train/tools/doctor/checks.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>

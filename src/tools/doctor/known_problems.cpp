@@ -9,7 +9,6 @@
 #include "tools/doctor/facts/codes.hpp"
 #include "tools/doctor/facts/symptoms.hpp"
 #include "tools/doctor/parse.hpp"
-#include "tools/doctor/pattern_matcher.hpp"
 
 namespace npu_train {
 namespace {

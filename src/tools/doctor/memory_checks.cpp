@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "npu_train/core/host_memory.hpp"
+#include "npu_train/core/host.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/tools/doctor/checks.hpp"
 #include "tools/doctor/parse.hpp"

@@ -1,13 +1,15 @@
-// Small parsers for texts that systems provide. They do not throw for any input.
+// Small parsers for texts that systems provide, and a search for many patterns. The parsers do not throw for any input.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "npu_train/core/first_line.hpp"
+#include "npu_train/core/message_text.hpp"
 
 namespace npu_train::detail {
 
@@ -31,5 +33,36 @@ std::optional<std::vector<int>> number_list(std::string_view text);
 
 // Returns at most `longest` bytes, with the rest replaced by "...".
 std::string shortened(std::string_view text, size_t longest = 200);
+
+// Finds many patterns in one pass over a text, ignoring case (Aho and Corasick 1975).
+
+class PatternMatcher {
+ public:
+  // `patterns` must be in lower case; ASCII letters of a text match in either case. At most 65,535 bytes in total, with 127 different
+  // values.
+  explicit PatternMatcher(const std::vector<std::string>& patterns);
+
+  // Calls found(pattern index, position of its first byte) for every occurrence, ordered by the last byte.
+  template <class Fn>
+  void each(std::string_view text, Fn&& found) const {
+    uint16_t state = 0;
+    for (size_t i = 0; i < text.size(); ++i) {
+      state = next_[state][column_[static_cast<unsigned char>(text[i])]];
+      if (stops_[state] == 0) continue;
+      for (auto s = state; s != 0; s = shorter_[s])
+        for (const auto pattern : here_[s]) found(pattern, i + 1 - lengths_[pattern]);
+    }
+  }
+
+ private:
+  void link_states();
+
+  std::array<uint8_t, 256> column_{};  // column of each byte; 0 if no pattern contains it. Few columns keep the table in the cache
+  std::vector<std::array<uint16_t, 128>> next_;
+  std::vector<uint8_t> stops_;             // whether a pattern ends in this state or in a suffix of it
+  std::vector<uint16_t> shorter_;          // the longest suffix state in which a pattern ends; 0: none
+  std::vector<std::vector<size_t>> here_;  // patterns that end in a state
+  std::vector<size_t> lengths_;
+};
 
 }  // namespace npu_train::detail

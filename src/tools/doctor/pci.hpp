@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "npu_train/tools/doctor/host_view.hpp"
+#include "npu_train/tools/doctor/checks.hpp"
 
 namespace npu_train::detail {
 

@@ -5,9 +5,8 @@
 #include <cstring>
 #include <filesystem>
 
-#include "npu_train/core/first_few.hpp"
+#include "npu_train/core/message_text.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/core/without_hint.hpp"
 #include "tools/doctor/ascend_facts.hpp"
 #include "tools/doctor/library_search.hpp"
 #include "tools/doctor/parse.hpp"

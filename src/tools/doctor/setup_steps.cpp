@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "npu_train/core/text.hpp"
-#include "npu_train/io/json_list.hpp"
+#include "npu_train/io/json.hpp"
 #include "npu_train/tools/doctor/version_matrix.hpp"
 #include "tools/doctor/ascend_facts.hpp"
 #include "tools/doctor/parse.hpp"

@@ -1,4 +1,4 @@
-#include "npu_train/core/first_few.hpp"
+#include "npu_train/core/message_text.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/tools/doctor/version_matrix.hpp"
 #include "tools/doctor/ascend_facts.hpp"

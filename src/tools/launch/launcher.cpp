@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "npu_train/core/error.hpp"
-#include "npu_train/core/host_name.hpp"
+#include "npu_train/core/host.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
 #include "tools/launch/rank_processes.hpp"

@@ -11,7 +11,7 @@
 #include "npu_train/core/median.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/device/backend.hpp"
-#include "npu_train/tools/report/number.hpp"
+#include "npu_train/tools/report/report.hpp"
 #include "npu_train/tools/report/visible_text.hpp"
 #include "npu_train/train/loop.hpp"
 

@@ -8,7 +8,7 @@
 #include <unordered_map>
 
 #include "npu_train/base/storage.hpp"
-#include "npu_train/core/str_cat.hpp"
+#include "npu_train/core/text.hpp"
 #include "npu_train/device/backend.hpp"
 
 namespace npu_train {

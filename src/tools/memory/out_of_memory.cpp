@@ -7,14 +7,14 @@
 
 #include "memory_advice.hpp"
 #include "npu_train/core/log.hpp"
+#include "npu_train/core/message_text.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/core/without_hint.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/device/random.hpp"
 #include "npu_train/device/transfer.hpp"
 #include "npu_train/dist/offload.hpp"
-#include "npu_train/tools/memory/predict_memory.hpp"
-#include "npu_train/tools/report/number.hpp"
+#include "npu_train/tools/memory/memory_prediction.hpp"
+#include "npu_train/tools/report/report.hpp"
 #include "npu_train/tools/report/text_table.hpp"
 
 namespace npu_train {

@@ -1,4 +1,4 @@
-#include "npu_train/tools/memory/predict_memory.hpp"
+#include "npu_train/tools/memory/memory_prediction.hpp"
 
 #include <algorithm>
 #include <optional>
@@ -7,7 +7,7 @@
 #include "mirrored_group.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
-#include "npu_train/core/without_hint.hpp"
+#include "npu_train/core/message_text.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/dist/offload.hpp"
 #include "npu_train/engine/model_precision.hpp"

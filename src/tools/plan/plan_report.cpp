@@ -2,7 +2,6 @@
 
 #include "npu_train/core/text.hpp"
 #include "npu_train/tools/plan/plan.hpp"
-#include "npu_train/tools/report/number.hpp"
 #include "npu_train/tools/report/report.hpp"
 
 namespace npu_train {

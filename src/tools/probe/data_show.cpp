@@ -17,7 +17,7 @@
 #include "npu_train/data/sampler.hpp"
 #include "npu_train/device/transfer.hpp"
 #include "npu_train/engine/model_precision.hpp"
-#include "npu_train/tools/report/number.hpp"
+#include "npu_train/tools/report/report.hpp"
 
 namespace npu_train {
 namespace {

@@ -8,7 +8,7 @@
 #include <optional>
 #include <tuple>
 
-#include "npu_train/base/digest.hpp"
+#include "npu_train/base/state.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/hash.hpp"
 #include "npu_train/core/log.hpp"
@@ -16,7 +16,6 @@
 #include "npu_train/data/documents.hpp"
 #include "npu_train/data/image_codec.hpp"
 #include "npu_train/data/image_dataset.hpp"
-#include "npu_train/data/image_folder.hpp"
 #include "npu_train/data/image_stream.hpp"
 #include "npu_train/data/image_text.hpp"
 #include "npu_train/io/file.hpp"

@@ -3,11 +3,11 @@
 #include <iterator>
 #include <optional>
 
-#include "npu_train/core/first_few.hpp"
+#include "npu_train/core/message_text.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/io/json_list.hpp"
+#include "npu_train/io/json.hpp"
 #include "npu_train/tools/probe/data_stats.hpp"
-#include "npu_train/tools/report/number.hpp"
+#include "npu_train/tools/report/report.hpp"
 
 namespace npu_train {
 namespace {

@@ -10,8 +10,8 @@
 #include <chrono>
 
 #include "npu_train/core/error.hpp"
-#include "npu_train/core/first_line.hpp"
 #include "npu_train/core/median.hpp"
+#include "npu_train/core/message_text.hpp"
 
 namespace npu_train {
 namespace {

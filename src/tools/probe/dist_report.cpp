@@ -4,7 +4,7 @@
 #include <set>
 
 #include "npu_train/core/error.hpp"
-#include "npu_train/core/first_few.hpp"
+#include "npu_train/core/message_text.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/tools/probe/dist_probe.hpp"
 

@@ -13,7 +13,8 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/device/backend.hpp"
-#include "npu_train/tools/report/number.hpp"
+#include "npu_train/precision/policy.hpp"
+#include "npu_train/tools/report/report.hpp"
 
 namespace npu_train {
 namespace {
@@ -31,19 +32,6 @@ at::Tensor fixed_matrix(int64_t size, uint64_t seed) {
     values[i] = static_cast<float>(state >> 40) * 0x1p-23F - 1.0F;
   }
   return out;
-}
-
-std::string dtype_name(c10::ScalarType dtype) {
-  switch (dtype) {
-    case at::kFloat:
-      return "fp32";
-    case at::kHalf:
-      return "fp16";
-    case at::kBFloat16:
-      return "bf16";
-    default:
-      return c10::toString(dtype);
-  }
 }
 
 Finding failed(const std::string& name, const Error& e) {

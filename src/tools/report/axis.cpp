@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "npu_train/tools/report/number.hpp"
+#include "npu_train/tools/report/report.hpp"
 #include "tools/report/digits.hpp"
 
 namespace npu_train::detail {

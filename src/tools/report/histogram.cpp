@@ -3,8 +3,8 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/tools/report/number.hpp"
 #include "npu_train/tools/report/plot.hpp"
+#include "npu_train/tools/report/report.hpp"
 #include "tools/report/figure.hpp"
 
 namespace npu_train {

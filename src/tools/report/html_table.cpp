@@ -5,7 +5,7 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/tools/report/number.hpp"
+#include "npu_train/tools/report/report.hpp"
 #include "npu_train/tools/report/visible_text.hpp"
 
 namespace npu_train {

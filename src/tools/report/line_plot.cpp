@@ -4,8 +4,8 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/tools/report/number.hpp"
 #include "npu_train/tools/report/plot.hpp"
+#include "npu_train/tools/report/report.hpp"
 #include "npu_train/tools/report/visible_text.hpp"
 #include "tools/report/digits.hpp"
 #include "tools/report/figure.hpp"

@@ -5,12 +5,12 @@
 #include <cmath>
 #include <iterator>
 
+#include "npu_train/core/message_text.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/core/wrapped.hpp"
-#include "npu_train/io/json_list.hpp"
-#include "npu_train/tools/report/number.hpp"
+#include "npu_train/io/json.hpp"
 #include "npu_train/tools/report/text_table.hpp"
 #include "npu_train/tools/report/visible_text.hpp"
+#include "tools/report/digits.hpp"
 
 namespace npu_train {
 namespace {
@@ -294,6 +294,15 @@ std::string Report::html() const {
                block.content);
   }
   return page.str();
+}
+
+std::string short_number(double value, int digits) {
+  if (!std::isfinite(value)) return shortest(value);
+  const double size = std::abs(value);
+  if (size < 1e15 && value == std::trunc(value)) return with_commas(static_cast<int64_t>(value));
+  if (size < 1e-3 || size >= 1e6) return detail::scientific(value, digits);
+  const int before = static_cast<int>(std::floor(std::log10(size))) + 1;
+  return detail::fixed(value, std::max(0, digits - before));
 }
 
 }  // namespace npu_train

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "npu_train/base/digest.hpp"
+#include "npu_train/base/state.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/data/shapes_only.hpp"
 #include "npu_train/train/loop.hpp"

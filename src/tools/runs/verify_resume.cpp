@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
-#include "npu_train/base/digest.hpp"
+#include "npu_train/base/state.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/hash.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/engine/trainer.hpp"
-#include "npu_train/io/scratch_folder.hpp"
+#include "npu_train/io/folder.hpp"
 #include "npu_train/tools/runs/proof_runs.hpp"
 #include "npu_train/train/loop.hpp"
 

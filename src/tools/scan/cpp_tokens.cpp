@@ -1,6 +1,6 @@
 #include <string>
 
-#include "npu_train/core/byte_order_mark.hpp"
+#include "npu_train/core/read_text.hpp"
 #include "tools/scan/tokens.hpp"
 
 namespace npu_train::detail::scan {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "npu_train/core/byte_order_mark.hpp"
+#include "npu_train/core/read_text.hpp"
 
 namespace npu_train::detail::scan {
 

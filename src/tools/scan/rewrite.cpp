@@ -5,9 +5,9 @@
 
 #include "npu_train/core/text.hpp"
 #include "npu_train/io/file.hpp"
-#include "npu_train/io/json_list.hpp"
+#include "npu_train/io/json.hpp"
 #include "npu_train/tools/report/visible_text.hpp"
-#include "npu_train/tools/scan/scan_report.hpp"
+#include "npu_train/tools/scan/source_scan.hpp"
 #include "tools/scan/counted.hpp"
 #include "tools/scan/facts/npu_distributed.hpp"
 #include "tools/scan/facts/run_distributed.hpp"

@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "npu_train/core/text.hpp"
-#include "npu_train/io/json_list.hpp"
-#include "npu_train/tools/report/number.hpp"
+#include "npu_train/io/json.hpp"
+#include "npu_train/tools/report/report.hpp"
 #include "npu_train/tools/report/visible_text.hpp"
-#include "npu_train/tools/scan/scan_report.hpp"
+#include "npu_train/tools/scan/source_scan.hpp"
 #include "tools/scan/counted.hpp"
 #include "tools/scan/project.hpp"
 

@@ -1,13 +1,12 @@
-#include "npu_train/tools/scan/scan_report.hpp"
+#include "npu_train/tools/scan/source_scan.hpp"
 
 #include <algorithm>
 #include <map>
 
-#include "npu_train/core/first_few.hpp"
+#include "npu_train/core/message_text.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/io/csv.hpp"
-#include "npu_train/io/json_list.hpp"
-#include "npu_train/tools/report/number.hpp"
+#include "npu_train/io/json.hpp"
 #include "npu_train/tools/report/report.hpp"
 #include "tools/scan/counted.hpp"
 

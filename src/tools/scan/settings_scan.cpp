@@ -1,7 +1,7 @@
 // Scans settings and lists of packages: YAML, JSON, requirements, pyproject.toml, conda environments.
 #include <algorithm>
 
-#include "npu_train/core/first_line.hpp"
+#include "npu_train/core/message_text.hpp"
 #include "tools/scan/file_scan.hpp"
 
 namespace npu_train::detail::scan {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "npu_train/core/text.hpp"
-#include "npu_train/tools/report/number.hpp"
+#include "npu_train/tools/report/report.hpp"
 #include "npu_train/tools/report/visible_text.hpp"
 #include "tools/scan/project.hpp"
 

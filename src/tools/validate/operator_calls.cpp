@@ -9,9 +9,8 @@
 #include <algorithm>
 #include <sstream>
 
-#include "npu_train/core/str_cat.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/trace/tensors_of.hpp"
+#include "npu_train/trace/operator_values.hpp"
 
 namespace npu_train::detail {
 namespace {

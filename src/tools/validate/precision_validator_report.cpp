@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "npu_train/core/str_cat.hpp"
-#include "npu_train/io/json_list.hpp"
-#include "npu_train/tools/report/number.hpp"
+#include "npu_train/core/text.hpp"
+#include "npu_train/io/json.hpp"
+#include "npu_train/tools/report/report.hpp"
 #include "precision_validator_side.hpp"
 
 namespace npu_train {

@@ -6,7 +6,7 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/tools/align/dump_options.hpp"
+#include "npu_train/tools/align/dumper.hpp"
 #include "npu_train/train/loop.hpp"
 
 namespace npu_train::detail {

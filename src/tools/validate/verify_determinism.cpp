@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "npu_train/base/digest.hpp"
+#include "npu_train/base/state.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/hash.hpp"
 #include "npu_train/core/text.hpp"

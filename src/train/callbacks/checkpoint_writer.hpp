@@ -1,15 +1,20 @@
-// Writes the checkpoints of a run, and knows which state the newest one contains.
+// Writes the checkpoints of a run, and knows which state the newest one contains. Also the score by
+// which they are ranked.
 #pragma once
 
+#include <cmath>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
 #include "npu_train/base/parameter_set.hpp"
+#include "npu_train/base/state.hpp"
 #include "npu_train/base/step_observer.hpp"
 #include "npu_train/dist/strategy.hpp"
 #include "npu_train/optim/optimizer.hpp"
 #include "npu_train/train/checkpoint_store.hpp"
+#include "npu_train/train/monitors.hpp"
 #include "npu_train/train/step.hpp"
 #include "train/callbacks/shared_save.hpp"
 
@@ -75,6 +80,41 @@ class CheckpointWriter {
   bool parts_were_asked_ = false, parts_are_written_ = false;
   int64_t saved_at_ = 0;        // attempts at the newest checkpoint; -1: that checkpoint could not be written
   bool without_score_ = false;  // the newest checkpoint was written before its weights were validated
+};
+
+// The score of the weights by checkpoint.monitor: checkpoints save it, and the store ranks them by it.
+
+class CheckpointRanking final : public Stateful {
+ public:
+  // `options.monitor` must name a metric, not "auto".
+  explicit CheckpointRanking(const CheckpointOptions& options)
+      : monitor_(options.monitor), larger_(larger_is_better(options.monitor, options.mode)) {}
+
+  // Takes the averages; if those of the monitored data are empty, the score is unchanged.
+  void note(const Scalars& train, const Scalars& val) {
+    if ((is_of_training(monitor_) ? train : val).empty()) return;
+    score_only(train, val);
+    best_ = best_so_far();
+  }
+  // Sets only the score, for the checkpoint at a stop; changes no saved state.
+  void score_only(const Scalars& train, const Scalars& val) { score_ = monitored(monitor_, train, val); }
+  // Called before a step changes the weights: the score of the new ones is not known.
+  void forget() { score_ = std::numeric_limits<double>::quiet_NaN(); }
+
+  double score() const { return score_; }
+  double best() const { return best_; }
+  // Returns the best score, including the newest weights.
+  double best_so_far() const { return improves(score_, best_, larger_, 0) ? score_ : best_; }
+  const std::string& monitor() const { return monitor_; }
+
+  State state() const override { return {{}, {{"best_score", best_}}}; }
+  void load_state(const State& state) override { best_ = state.number("best_score", "loop"); }
+
+ private:
+  std::string monitor_;
+  bool larger_;
+  double score_ = std::numeric_limits<double>::quiet_NaN();
+  double best_ = std::numeric_limits<double>::quiet_NaN();
 };
 
 }  // namespace npu_train::detail

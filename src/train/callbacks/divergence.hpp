@@ -1,13 +1,18 @@
-// Detects that a training has diverged: a loss that is not finite, or repeated overflows at the floor of the loss scale.
+// Detects that a training has diverged (a loss that is not finite, or repeated overflows at the floor of the loss scale), and reacts.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
 #include "npu_train/base/state.hpp"
+#include "npu_train/core/error.hpp"
+#include "npu_train/dist/ranks.hpp"
+#include "npu_train/train/checkpoint_store.hpp"
 #include "npu_train/train/overflow_report.hpp"
 #include "npu_train/train/report.hpp"
+#include "train/callbacks/learning_rate.hpp"
 
 namespace npu_train::detail {
 
@@ -32,6 +37,34 @@ class Divergence final : public Stateful {
   int64_t most_skips_;
   int64_t skip_streak_ = 0;
   std::string overflow_cause_, overflow_remedy_;  // explanation of the current row of skipped steps, if there is one
+};
+
+// The reaction to a divergence: the training ends, or with on_divergence: rollback returns to the last checkpoint with a tenth of the
+// learning rate.
+
+class Rollback final : public Stateful {
+ public:
+  Rollback(bool enabled, Ranks& ranks) : enabled_(enabled), ranks_(ranks) {}
+
+  // Throws Error(Diverged). If the run cannot roll back, first calls `keep`, which writes the broken state and returns its folder.
+  [[noreturn]] void diverged(const Divergence::Finding& found, const CheckpointStore* store,
+                             const std::function<std::string()>& keep) const;
+
+  // Called after Error(Diverged): restores the run, this object included, with `load`; returns false if it cannot roll back. Keeps its own
+  // count of rollbacks and its factor on the rate instead of the checkpoint's, so that a second rollback lowers the rate again.
+  bool run(const Error& cause, const CheckpointStore* store, LearningRate& rate, const std::function<void(const std::string& path)>& load);
+
+  State state() const override { return {{}, {{"rollbacks", done_}}}; }
+  void load_state(const State& state) override { done_ = state.integer("rollbacks", "loop"); }
+
+ private:
+  // Returns the checkpoint to roll back to, which the main rank selects; "" if rollbacks are off or used up, or without a checkpoint.
+  std::string target(const CheckpointStore* store) const;
+
+  static constexpr int64_t kMost = 2;
+  bool enabled_;
+  Ranks& ranks_;
+  int64_t done_ = 0;
 };
 
 }  // namespace npu_train::detail

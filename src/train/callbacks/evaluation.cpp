@@ -13,7 +13,6 @@
 #include <ATen/ops/zeros_like.h>
 
 #include "npu_train/core/error.hpp"
-#include "npu_train/device/portable_random.hpp"
 #include "npu_train/device/random.hpp"
 #include "npu_train/device/transfer.hpp"
 #include "npu_train/train/passes.hpp"

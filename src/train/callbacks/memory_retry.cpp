@@ -4,7 +4,7 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
-#include "npu_train/core/without_hint.hpp"
+#include "npu_train/core/message_text.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/device/random.hpp"
 #include "npu_train/device/transfer.hpp"

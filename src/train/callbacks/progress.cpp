@@ -4,10 +4,9 @@
 #include <cmath>
 #include <limits>
 
+#include "npu_train/core/message_text.hpp"
 #include "npu_train/core/progress_line.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/core/visible_text.hpp"
-#include "npu_train/core/wrapped.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/train/loop.hpp"
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "npu_train/core/error.hpp"
-#include "npu_train/core/first_few.hpp"
 #include "npu_train/core/log.hpp"
+#include "npu_train/core/message_text.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/dist/offload.hpp"
 

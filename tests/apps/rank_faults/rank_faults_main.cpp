@@ -11,7 +11,7 @@
 
 #include "npu_train/base/batch.hpp"
 #include "npu_train/base/step_observer.hpp"
-#include "npu_train/device/portable_random.hpp"
+#include "npu_train/device/random.hpp"
 #include "npu_train/dist/strategy.hpp"
 #include "npu_train/engine/run_config.hpp"
 #include "npu_train/engine/run_observer.hpp"

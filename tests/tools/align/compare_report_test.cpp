@@ -1,7 +1,7 @@
 #include "testing.hpp"
 
 #include "npu_train/io/csv.hpp"
-#include "npu_train/tools/align/compare_report.hpp"
+#include "npu_train/tools/align/compare.hpp"
 
 using namespace npu_train;
 using npu_train::testing::has;

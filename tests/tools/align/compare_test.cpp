@@ -8,7 +8,6 @@
 
 #include "npu_train/core/text.hpp"
 #include "npu_train/io/file.hpp"
-#include "npu_train/tools/align/compare_report.hpp"
 #include "tools/align/compared_runs.hpp"
 #include "tools/align/crafted_dump.hpp"
 

@@ -9,8 +9,8 @@
 #include <map>
 #include <string>
 
-#include "npu_train/nn/named_state.hpp"
-#include "npu_train/optim/sgd.hpp"
+#include "npu_train/nn/module_state.hpp"
+#include "npu_train/optim/optimizers.hpp"
 #include "npu_train/tools/align/compare.hpp"
 #include "npu_train/tools/align/dumper.hpp"
 #include "testing.hpp"

@@ -1,6 +1,6 @@
 #include "testing.hpp"
 
-#include "npu_train/tools/align/dump_options.hpp"
+#include "npu_train/tools/align/dumper.hpp"
 
 using namespace npu_train;
 using npu_train::testing::error_of;

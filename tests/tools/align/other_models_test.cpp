@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include "npu_train/tools/align/compare.hpp"
-#include "npu_train/tools/align/compare_report.hpp"
 #include "tools/align/compared_runs.hpp"
 #include "tools/align/crafted_dump.hpp"
 

@@ -6,10 +6,9 @@
 #include <numeric>
 
 #include "npu_train/nn/layer_scope.hpp"
-#include "npu_train/nn/named_state.hpp"
-#include "npu_train/optim/adamw.hpp"
+#include "npu_train/nn/module_state.hpp"
+#include "npu_train/optim/optimizers.hpp"
 #include "npu_train/tools/align/compare.hpp"
-#include "npu_train/tools/align/compare_report.hpp"
 #include "npu_train/tools/align/dumper.hpp"
 #include "tools/align/crafted_dump.hpp"
 

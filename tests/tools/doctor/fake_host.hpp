@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "npu_train/tools/doctor/checks.hpp"
-#include "npu_train/tools/doctor/host_view.hpp"
 
 namespace npu_train::testing {
 

@@ -4,7 +4,7 @@
 #include <chrono>
 
 #include "environment_variable.hpp"
-#include "npu_train/core/host_name.hpp"
+#include "npu_train/core/host.hpp"
 #include "npu_train/tools/launch/launcher.hpp"
 #include "tools/launch/launcher_process.hpp"
 

@@ -6,14 +6,13 @@
 #include <optional>
 #include <sstream>
 
-#include "npu_train/base/digest.hpp"
+#include "npu_train/base/state.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/device/sim_npu.hpp"
 #include "npu_train/engine/trainer.hpp"
 #include "npu_train/tools/memory/memory_prediction.hpp"
 #include "npu_train/tools/memory/out_of_memory.hpp"
-#include "npu_train/tools/memory/predict_memory.hpp"
 #include "npu_train/train/checkpoint.hpp"
 #include "npu_train/train/loop.hpp"
 

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "npu_train/engine/trainer.hpp"
-#include "npu_train/tools/memory/predict_memory.hpp"
+#include "npu_train/tools/memory/memory_prediction.hpp"
 #include "npu_train/tools/plan/plan.hpp"
 
 using namespace npu_train;

@@ -10,8 +10,8 @@
 
 #include "data/images.hpp"
 #include "npu_train/data/documents.hpp"
-#include "npu_train/data/geometry.hpp"
 #include "npu_train/data/image_dataset.hpp"
+#include "npu_train/data/image_transforms.hpp"
 #include "tar_files.hpp"
 #include "tools/probe/given_data.hpp"
 

@@ -1,7 +1,6 @@
 #include "testing.hpp"
 
 #include "npu_train/tools/scan/rewrite.hpp"
-#include "npu_train/tools/scan/scan_report.hpp"
 #include "npu_train/tools/scan/source_scan.hpp"
 
 #include <algorithm>

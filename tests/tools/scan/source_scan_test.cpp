@@ -7,7 +7,6 @@
 #include <sstream>
 
 #include "npu_train/io/file.hpp"
-#include "npu_train/tools/scan/scan_report.hpp"
 #include "tools/scan/project_files.hpp"
 
 using namespace npu_train;

@@ -4,7 +4,7 @@
 #include <torch/nn.h>
 
 #include "npu_train/models/vit.hpp"
-#include "npu_train/nn/named_state.hpp"
+#include "npu_train/nn/module_state.hpp"
 #include "npu_train/tools/validate/precision_validator.hpp"
 #include "npu_train/train/classifier.hpp"
 

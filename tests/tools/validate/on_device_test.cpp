@@ -7,7 +7,7 @@
 
 #include "device_under_test.hpp"
 #include "engine/short_run.hpp"
-#include "npu_train/base/digest.hpp"
+#include "npu_train/base/state.hpp"
 #include "npu_train/engine/trainer.hpp"
 #include "npu_train/tools/runs/verify_resume.hpp"
 #include "npu_train/tools/validate/verify_determinism.hpp"

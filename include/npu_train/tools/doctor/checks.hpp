@@ -2,14 +2,104 @@
 /// is a finding.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "npu_train/tools/doctor/finding.hpp"
-#include "npu_train/tools/doctor/host_view.hpp"
+#include "npu_train/core/process.hpp"
+#include "npu_train/tools/report/report.hpp"
 
 namespace npu_train {
+
+// The result of a check: the fact, its source, the verdict, and the remedy.
+
+enum class Verdict {
+  Ok,
+  Warn,     ///< training works, but slower, less safely or differently than expected
+  Fail,     ///< training fails, or computes wrong numbers
+  NotHere,  ///< not applicable: this machine has no such part
+};
+
+/// Returns "OK", "WARN", "FAIL" or "-".
+const char* verdict_name(Verdict verdict);
+
+/// One check.
+struct Finding {
+  std::string area;  ///< such as "cpu", "memory", "disk", "system", "cuda", "ascend", "hello"; findings of an area are adjacent
+  std::string name;  ///< name of the check, unique in its area: "cores", "/dev/shm"
+  Verdict verdict = Verdict::Ok;
+  std::string finding;   ///< the fact, one sentence
+  std::string evidence;  ///< the data that were read, and their source
+  std::string fix{};     ///< the remedy; "" if none is needed
+};
+
+/// The findings of a machine in the order of the checks.
+struct DoctorReport {
+  std::vector<Finding> findings;
+
+  /// Number of checks that are OK.
+  size_t passed() const { return count(Verdict::Ok); }
+  /// Number of checks with a verdict: all except NotHere.
+  size_t total() const { return findings.size() - count(Verdict::NotHere); }
+  size_t count(Verdict verdict) const;
+  /// Returns Fail if a check fails, else Warn if one warns, else Ok.
+  Verdict worst() const;
+
+  void add(std::vector<Finding> more);
+
+  /// Returns "31 of 34 checks passed, 2 warnings, 1 failed".
+  std::string summary() const;
+};
+
+/// Reports areas, findings with evidence and fix, and the summary. JSON: {passed, total, warnings, failures, verdict, findings: [{area,
+/// verdict, name, finding, evidence, fix}]}.
+Report report_of(const DoctorReport& doctor);
+
+// The source of facts about a machine: this machine, or a folder that simulates one.
+
+/// Free space of a file system.
+struct FileSystemSpace {
+  uint64_t total = 0;
+  uint64_t available = 0;   ///< bytes available to this user
+  uint64_t free_files = 0;  ///< UINT64_MAX if the file system does not count them
+};
+
+/// A machine to examine. The checks use only this object (and ProcessFacts), so a test can simulate any machine. No function throws because
+/// of the state of a machine, and every read is limited.
+struct HostView {
+  std::filesystem::path root = "/";                                   ///< prefix of all paths
+  std::map<std::string, std::string> environment;                     ///< only variables that the doctor knows; others may contain secrets
+  std::function<CommandResult(const std::vector<std::string>&)> run;  ///< like run_command()
+  std::function<std::optional<FileSystemSpace>(const std::filesystem::path&)> space;  ///< at a path of this machine, `root` included
+  std::function<bool(const std::filesystem::path&)> may_use;  ///< whether a file can be opened for reading and writing
+
+  /// Returns this machine, with HOME and the variables of this process that known_variables() (environment_lint.hpp) lists.
+  static HostView live();
+
+  /// Returns the path on this machine of `absolute`, a path of the examined machine.
+  std::filesystem::path path(std::string_view absolute) const;
+  /// Reads the beginning of a regular file (or one of /proc and /sys), at most `max_bytes`. nullopt if it is missing, unreadable, a folder,
+  /// a pipe or a device.
+  std::optional<std::string> read(std::string_view absolute, size_t max_bytes = size_t{1} << 20) const;
+  bool exists(std::string_view absolute) const;
+  bool is_folder(std::string_view absolute) const;
+  /// Returns the names in a folder, sorted, at most 10,000; empty if it cannot be read.
+  std::vector<std::string> list(std::string_view absolute) const;
+  /// Resolves the links of `absolute` relative to `root`; returns `absolute` itself if it cannot be resolved.
+  std::string resolved(std::string_view absolute) const;
+
+  /// Returns the value of an environment variable; "" if it is not set.
+  std::string variable(const std::string& name) const;
+  bool has_variable(const std::string& name) const { return environment.contains(name); }
+};
+
+// The checks.
 
 /// Facts that only the running process knows.
 struct ProcessFacts {

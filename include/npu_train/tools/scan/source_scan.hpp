@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/tools/report/report.hpp"
 
 namespace npu_train {
 
@@ -131,5 +132,21 @@ struct SourceScan {
 /// node_modules, caches, virtual environments, reports of a rewrite. The rules are in tables (src/tools/scan/facts).
 /// Error(Usage) if `folder` is not a folder; Error(Data) if it contains no source file, or more files than allowed.
 SourceScan scan_source(const std::filesystem::path& folder, const ScanOptions& options = {});
+
+// A source scan as text for a terminal, as JSON, as CSV and as a page.
+
+/// Returns one sentence: verdict, places, hours.
+std::string headline(const SourceScan& scan);
+
+/// Reports the verdict, libraries, actions by rule, and the places, worst first. JSON: {"source", "verdict", "summary", "hours",
+/// "hours_mechanical", "places", "done_by", "files", "lines", "skipped", "libraries", "rules", "findings", "notes"}.
+Report report_of(const SourceScan& scan);
+
+/// Writes one row per finding: file, line, column, severity, rule, text, replacement, mechanical, done_by, hours, advice.
+std::string to_csv(const SourceScan& scan);
+
+/// Returns a table of the operators that an NPU does not support as they are (rules unsupported-api and fallback-api): operator, support,
+/// count (places), where (the first few, as file:line), action, done_by, hours. For unsupported_operators.csv.
+std::string unsupported_csv(const SourceScan& scan);
 
 }  // namespace npu_train

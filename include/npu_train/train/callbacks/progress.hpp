@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "npu_train/train/callback.hpp"
-#include "npu_train/train/meter.hpp"
+#include "npu_train/train/metric.hpp"
 #include "npu_train/train/task.hpp"
 
 namespace npu_train {

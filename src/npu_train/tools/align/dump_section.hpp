@@ -2,7 +2,7 @@
 #pragma once
 
 #include "npu_train/engine/parts.hpp"
-#include "npu_train/tools/align/dump_options.hpp"
+#include "npu_train/tools/align/dumper.hpp"
 
 namespace npu_train {
 

@@ -10,7 +10,7 @@
 #include "npu_train/engine/parts.hpp"
 #include "npu_train/engine/run_config.hpp"
 #include "npu_train/tools/bench/bench_report.hpp"
-#include "npu_train/tools/doctor/host_view.hpp"
+#include "npu_train/tools/doctor/checks.hpp"
 
 namespace npu_train {
 

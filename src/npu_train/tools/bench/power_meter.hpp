@@ -8,7 +8,7 @@
 
 #include "npu_train/core/clock.hpp"
 #include "npu_train/device/device.hpp"
-#include "npu_train/tools/doctor/host_view.hpp"
+#include "npu_train/tools/doctor/checks.hpp"
 
 namespace npu_train {
 

@@ -5,8 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "npu_train/tools/doctor/finding.hpp"
-#include "npu_train/tools/doctor/host_view.hpp"
+#include "npu_train/tools/doctor/checks.hpp"
 
 namespace npu_train {
 

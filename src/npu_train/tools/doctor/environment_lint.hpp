@@ -7,8 +7,6 @@
 #include <vector>
 
 #include "npu_train/tools/doctor/checks.hpp"
-#include "npu_train/tools/doctor/finding.hpp"
-#include "npu_train/tools/doctor/host_view.hpp"
 
 namespace npu_train {
 

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "npu_train/tools/doctor/checks.hpp"
-#include "npu_train/tools/doctor/host_view.hpp"
 #include "npu_train/tools/report/report.hpp"
 
 namespace npu_train {

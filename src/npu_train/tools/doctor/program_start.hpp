@@ -4,8 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "npu_train/tools/doctor/finding.hpp"
-#include "npu_train/tools/doctor/host_view.hpp"
+#include "npu_train/tools/doctor/checks.hpp"
 
 namespace npu_train {
 

@@ -10,7 +10,7 @@
 
 #include "npu_train/dist/process_group.hpp"
 #include "npu_train/io/json.hpp"
-#include "npu_train/tools/doctor/finding.hpp"
+#include "npu_train/tools/doctor/checks.hpp"
 
 namespace npu_train {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "npu_train/device/device.hpp"
-#include "npu_train/tools/doctor/finding.hpp"
+#include "npu_train/tools/doctor/checks.hpp"
 
 namespace npu_train {
 

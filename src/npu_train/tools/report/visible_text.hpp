@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "npu_train/core/visible_text.hpp"
+#include "npu_train/core/message_text.hpp"
 
 namespace npu_train::detail {
 

@@ -3,9 +3,8 @@
 #include <map>
 
 #include "npu_train/core/text.hpp"
-#include "npu_train/io/json_list.hpp"
+#include "npu_train/io/json.hpp"
 #include "npu_train/tools/analyze/profiler.hpp"
-#include "npu_train/tools/report/number.hpp"
 #include "npu_train/tools/report/report.hpp"
 
 namespace npu_train {

@@ -9,7 +9,7 @@
 #include "npu_train/engine/run_config.hpp"
 #include "npu_train/io/file.hpp"
 #include "npu_train/tools/analyze/profiler.hpp"
-#include "npu_train/tools/report/page_origin.hpp"
+#include "npu_train/tools/report/html_page.hpp"
 #include "npu_train/train/loop.hpp"
 
 namespace npu_train {

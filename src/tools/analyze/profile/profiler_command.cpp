@@ -1,4 +1,4 @@
-#include "npu_train/core/command_line.hpp"
+#include "npu_train/core/host.hpp"
 #include "npu_train/tools/analyze/profiler.hpp"
 
 namespace npu_train {

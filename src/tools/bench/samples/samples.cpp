@@ -5,7 +5,7 @@
 
 #include "npu_train/core/clock.hpp"
 #include "npu_train/core/error.hpp"
-#include "npu_train/tools/report/number.hpp"
+#include "npu_train/tools/report/report.hpp"
 
 namespace npu_train {
 namespace {

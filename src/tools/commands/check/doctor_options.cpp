@@ -12,7 +12,7 @@
 #include "npu_train/tools/doctor/environment_matrix.hpp"
 #include "npu_train/tools/doctor/explain.hpp"
 #include "npu_train/tools/doctor/setup_steps.hpp"
-#include "npu_train/tools/report/page_origin.hpp"
+#include "npu_train/tools/report/html_page.hpp"
 #include "tools/commands/console/console.hpp"
 #include "tools/commands/console/number_checks.hpp"
 

@@ -19,11 +19,10 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/launch.hpp"
+#include "npu_train/core/message_text.hpp"
 #include "npu_train/core/progress_line.hpp"
-#include "npu_train/core/visible_text.hpp"
-#include "npu_train/core/wrapped.hpp"
 #include "npu_train/io/file.hpp"
-#include "npu_train/tools/report/page_origin.hpp"
+#include "npu_train/tools/report/html_page.hpp"
 
 namespace npu_train::cli {
 namespace {

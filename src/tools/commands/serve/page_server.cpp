@@ -13,8 +13,8 @@
 #include <utility>
 
 #include "npu_train/core/error.hpp"
-#include "npu_train/core/str_cat.hpp"
-#include "npu_train/core/visible_text.hpp"
+#include "npu_train/core/message_text.hpp"
+#include "npu_train/core/text.hpp"
 #include "tools/commands/serve/local_request.hpp"
 #include "tools/commands/serve/microhttpd.hpp"
 

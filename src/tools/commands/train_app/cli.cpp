@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/message_text.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/core/version.hpp"
-#include "npu_train/core/visible_text.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/engine/run_config.hpp"
 

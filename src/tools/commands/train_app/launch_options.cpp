@@ -9,7 +9,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/launch.hpp"
 #include "npu_train/core/log.hpp"
-#include "npu_train/core/visible_text.hpp"
+#include "npu_train/core/message_text.hpp"
 #include "npu_train/data/loader.hpp"
 #include "npu_train/dist/process_group.hpp"
 #include "npu_train/tools/launch/launcher.hpp"
