@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/read_text.hpp"
 #include "npu_train/io/file.hpp"
 
 namespace npu_train {
@@ -20,7 +21,7 @@ void for_each_json_line(const std::string& path, const std::function<void(const 
   std::string rest;
   int64_t number = 0;
   const auto line_ends = [&](std::string_view text) {
-    ++number;
+    if (number++ == 0) text.remove_prefix(start_of_text(text));
     if (is_blank(text)) return;
     const auto where = path + ", line " + std::to_string(number);
     const Json line = parse_json(text, where, limits);

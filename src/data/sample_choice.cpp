@@ -1,6 +1,5 @@
 #include "npu_train/data/sample_choice.hpp"
 
-#include <algorithm>
 #include <exception>
 #include <map>
 #include <optional>
@@ -39,17 +38,16 @@ std::vector<Number> numbers_in(const std::string& path, int64_t samples, std::op
                                const char* allowed) {
   const auto text = read_file(path, kBytesOfComments + static_cast<uint64_t>(samples) * kBytesOfNumber);
   std::vector<Number> out;
-  int64_t line = 1;
-  for (size_t begin = start_of_text(text); begin < text.size(); ++line) {
-    const auto end = std::min(text.find('\n', begin), text.size());
-    const auto number = trimmed_view(std::string_view(text).substr(begin, end - begin));
-    begin = end + 1;
-    if (number.empty() || number.starts_with('#')) continue;
+  int64_t line = 0;
+  for_each_line(text, [&](std::string_view whole) {
+    ++line;
+    const auto number = trimmed_view(whole);
+    if (number.empty() || number.starts_with('#')) return;
     const auto value = parse(number);
     check(value.has_value(), ErrorKind::Data, kSampler, path, ", line ", line, ": '", visible_start(number, kBytesOfNumber),
           "'; allowed: ", allowed);
     out.push_back(*value);
-  }
+  });
   return out;
 }
 

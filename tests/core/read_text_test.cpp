@@ -23,3 +23,20 @@ TEST_CASE("a text starts after a complete byte order mark") {
   CHECK(start_of_text("a\xEF\xBB\xBF") == 0);
   CHECK(start_of_text("") == 0);
 }
+
+TEST_CASE("lines have no ends and no byte order mark") {
+  using Lines = std::vector<std::string_view>;
+  const auto lines = [](std::string_view text) {
+    Lines out;
+    for_each_line(text, [&](std::string_view line) { out.push_back(line); });
+    return out;
+  };
+  CHECK(lines("") == Lines{});
+  CHECK(lines("\n") == Lines{""});
+  CHECK(lines("a\nb") == Lines{"a", "b"});
+  CHECK(lines("a\nb\n") == Lines{"a", "b"});
+  CHECK(lines("a\r\n\r\nb\r") == Lines{"a", "", "b"});
+  CHECK(lines("a\rb") == Lines{"a\rb"});
+  CHECK(lines("\xEF\xBB\xBF"
+              "a\n\xEF\xBB\xBF") == Lines{"a", "\xEF\xBB\xBF"});
+}

@@ -1,6 +1,7 @@
 /// What people and programs of other systems write into text files.
 #pragma once
 
+#include <algorithm>
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
@@ -25,5 +26,19 @@ inline constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 /// Returns the position after a byte order mark, 0 without one.
 inline size_t start_of_text(std::string_view text) { return text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0; }
+
+/// Calls `see` with each line of a text file, without its end, "\n" or "\r\n", and without a byte order mark. The lines refer to `text`. An
+/// end of the last line begins no further line.
+template <class See>
+void for_each_line(std::string_view text, const See& see) {
+  text.remove_prefix(start_of_text(text));
+  while (!text.empty()) {
+    const auto end = std::min(text.find('\n'), text.size());
+    auto line = text.substr(0, end);
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    see(line);
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+}
 
 }  // namespace npu_train

@@ -85,14 +85,10 @@ std::vector<int64_t> tokens_of_prompt(const std::string& prompt, const TextCodec
 std::vector<std::string> prompts_of_file(const std::string& path) {
   const auto text = read_file(path, kLargestPrompts);
   std::vector<std::string> out;
-  for (size_t begin = start_of_text(text); begin < text.size();) {
-    const auto end = std::min(text.find('\n', begin), text.size());
-    auto prompt = text.substr(begin, end - begin);
-    if (prompt.ends_with('\r')) prompt.pop_back();  // lines of Windows
+  for_each_line(text, [&](std::string_view prompt) {
     check(!prompt.empty(), ErrorKind::Data, kCommand, path, ", line ", out.size() + 1, ": the prompt is empty");
-    out.push_back(std::move(prompt));
-    begin = end + 1;
-  }
+    out.emplace_back(prompt);
+  });
   check(!out.empty(), ErrorKind::Data, kCommand, path, ": there are no prompts; allowed: one in each line");
   return out;
 }

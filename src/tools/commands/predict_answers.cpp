@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fstream>
 #include <iostream>
+#include <sstream>
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/read_text.hpp"
@@ -84,12 +85,12 @@ std::vector<std::string> listed_images(const std::string& file) {
   std::ifstream opened;
   if (file != "-") opened.open(file);
   std::istream& in = file == "-" ? std::cin : opened;
+  std::stringstream text;
+  text << in.rdbuf();
   std::vector<std::string> out;
-  for (std::string line; std::getline(in, line);) {
-    if (line.ends_with('\r')) line.pop_back();
-    if (out.empty()) line.erase(0, start_of_text(line));
-    if (!line.empty()) out.push_back(line);
-  }
+  for_each_line(text.view(), [&](std::string_view line) {
+    if (!line.empty()) out.emplace_back(line);
+  });
   check(!in.bad() && !out.empty(), ErrorKind::Data, "predict", "--list ", file, " cannot be read or names no image; hint: a path a line");
   return out;
 }

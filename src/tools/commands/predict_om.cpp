@@ -25,13 +25,9 @@ constexpr size_t kChannels = 3;
 
 using OnnxEntries = std::map<std::string, std::string>;
 
-std::vector<std::string> lines_of(const std::string& text) {
+std::vector<std::string> names_in(const std::string& text) {
   std::vector<std::string> out;
-  std::istringstream in(text);
-  for (std::string line; std::getline(in, line);) {
-    if (line.ends_with('\r')) line.pop_back();
-    out.push_back(line);
-  }
+  for_each_line(text, [&](std::string_view line) { out.emplace_back(line); });
   return out;
 }
 
@@ -72,7 +68,7 @@ Preparation preparation_by_options(const OfflineArguments& args, const OfflineIm
         " has a normalisation; omit --mean and --std, or move the file");
   const auto mean = args.mean.empty() ? statistics_of(entries["npu_train.mean"]) : args.mean;
   const auto std = args.std.empty() ? statistics_of(entries["npu_train.std"]) : args.std;
-  const auto classes = lines_of(entries["npu_train.classes"]);
+  const auto classes = names_in(entries["npu_train.classes"]);
   const auto& steps = entries["npu_train.transforms"];
   if (!steps.empty() && args.mean.empty())
     return {ImagePreparation::from_text(steps, {images.width, mean, std}, parts.transforms), classes, {}};
@@ -119,7 +115,7 @@ OfflineLogits offline_logits(const OfflineArguments& args, const std::string& ch
     return {trained.preparation(), trained.classes(), trained.meaning()};
   }();
   OfflinePredictor predictor(std::move(model), prepared.images);
-  auto classes = args.classes.empty() ? prepared.classes : lines_of(read_file(args.classes, kMaxClassNames));
+  auto classes = args.classes.empty() ? prepared.classes : names_in(read_file(args.classes, kMaxClassNames));
   check(classes.empty() || static_cast<int64_t>(classes.size()) == predictor.classes(), ErrorKind::Usage, kPredict, args.file, " has ",
         predictor.classes(), " classes; there are ", classes.size(), " names in ",
         !args.classes.empty() ? args.classes

@@ -190,13 +190,10 @@ class Printed {
 void print_lines(Printed& printed, const std::string& path) {
   const auto text = read_file(path, kLargestText);
   int64_t number = 0;
-  for (size_t begin = 0; begin < text.size();) {
-    const auto end = std::min(text.find('\n', begin), text.size());
-    const auto line = std::string_view(text).substr(begin, end - begin);
+  for_each_line(text, [&](std::string_view line) {
     const auto where = str_cat(path, ", line ", ++number);
-    if (line.find_first_not_of(" \t\r") != std::string_view::npos) printed.line(parse_json(line, where), where);
-    begin = end + 1;
-  }
+    if (!npu_train::detail::trimmed_view(line).empty()) printed.line(parse_json(line, where), where);
+  });
   printed.show(/*many=*/true);
 }
 
