@@ -245,6 +245,16 @@ macro(npu_train_use_pch name)
   target_compile_options(${name} PRIVATE "$<$<CXX_COMPILER_ID:Clang>:SHELL:-Xclang -fno-pch-timestamp>")
 endmacro()
 
+# npu_train_unoptimized(): for a folder whose sources call the library, which does the work. With -O0, and a precompiled header for it, they
+# are compiled in half of the time of -O1.
+macro(npu_train_unoptimized)
+  add_compile_options(-O0 -U_FORTIFY_SOURCE) # which needs optimization
+  if(NOT TARGET npu_train_unoptimized_pch)
+    npu_train_use_pch(npu_train_unoptimized_pch)
+  endif()
+  set(NPU_TRAIN_PCH npu_train_unoptimized_pch)
+endmacro()
+
 macro(npu_train_add_rooms)
   npu_train_use_pch(npu_train_pch)
 
