@@ -85,6 +85,13 @@ class AdvisedCommands(ProgramTest):
             for word in command[1:]:
                 if word.startswith('--'): self.assertIn(word.split('=')[0], self.options.of['train_app',], (command, places))
 
+    def test_every_test_that_a_text_names_exists(self):
+        named = {(path.name, name) for path in SOURCE.glob('docs/**/*.md') for name in re.findall(r"ctest [^`]*-R '\^([\w.]+)\$'", own_text(path))}
+        self.assertGreater(len(named), 10)
+        for path, name in sorted(named):
+            room, file = name.split('.')[:2]
+            self.assertTrue([*SOURCE.glob(f'tests/**/{room}/{file}_test.*')], f'{path} names the test {name}')
+
     def test_every_option_that_a_text_names_belongs_to_a_program_or_a_script(self):
         scripts = '\n'.join(p.read_text(errors='replace') for folder in ('scripts', 'benchmarks', '.ci') for p in (SOURCE / folder).rglob('*') if p.is_file())
         known = self.options.every() | set(re.findall(r'--[a-z][\w-]+', scripts)) | FOREIGN
