@@ -91,7 +91,8 @@ std::vector<std::string> listed_images(const std::string& file) {
   for_each_line(text.view(), [&](std::string_view line) {
     if (!line.empty()) out.emplace_back(line);
   });
-  check(!in.bad() && !out.empty(), ErrorKind::Data, "predict", "--list ", file, " cannot be read or names no image; hint: a path a line");
+  check(!text.fail() && !out.empty(), ErrorKind::Data, "predict", "--list ", file,
+        " cannot be read or names no image; hint: a path a line");
   return out;
 }
 
