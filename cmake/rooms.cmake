@@ -249,7 +249,7 @@ endmacro()
 # npu_train_unoptimized(): for a folder whose sources call the library, which does the work. With -O0, and a precompiled header for it, they
 # are compiled in half of the time of -O1.
 macro(npu_train_unoptimized)
-  add_compile_options(-O0 -U_FORTIFY_SOURCE) # which needs optimization
+  add_compile_options(-O0 -U_FORTIFY_SOURCE) # _FORTIFY_SOURCE needs optimization
   if(NOT TARGET npu_train_unoptimized_pch)
     npu_train_use_pch(npu_train_unoptimized_pch)
   endif()
