@@ -1,11 +1,19 @@
-# Each folder of src/ and src/tools/, and models/, is a room: an OBJECT library. Its CMakeLists.txt lists its sources and the rooms that it
-# may include (tests/architecture verifies that). The rooms of src/ form the library npu_train; those of src/tools/ form npu_train_align,
+# Each folder of src/ and src/tools/, and models/, is a room: an OBJECT library. rooms.txt lists them and the rooms that each may include,
+# and the CMakeLists.txt of a room its sources. The rooms of src/ form the library npu_train; those of src/tools/ form npu_train_align,
 # npu_train_measure, npu_train_migrate and npu_train_tools, which depend on it (docs/tools.md). What is compiled without libtorch is in
 # addition the library npu_train_check, with which a program explains why a machine does not train.
-set(NPU_TRAIN_ROOMS core base io text device kernels trace precision nn data optim dist train models export engine)
+set(NPU_TRAIN_ROOMS "")
+file(STRINGS ${CMAKE_CURRENT_LIST_DIR}/rooms.txt table REGEX "^[^#]")
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/rooms.txt)
+foreach(line IN LISTS table)
+  string(REGEX MATCH "^([a-z_/]+):(.*)$" line "${line}")
+  set(room ${CMAKE_MATCH_1})
+  separate_arguments(NPU_TRAIN_BELOW_${room} UNIX_COMMAND "${CMAKE_MATCH_2}")
+  if(room MATCHES "^[a-z_]+$" OR (NPU_TRAIN_TOOLS AND room MATCHES "^tools/[a-z_]+$")) # not a part of a room
+    list(APPEND NPU_TRAIN_ROOMS ${room})
+  endif()
+endforeach()
 if(NPU_TRAIN_TOOLS)
-  list(APPEND NPU_TRAIN_ROOMS tools/report tools/runs tools/align tools/analyze tools/memory tools/plan tools/scan tools/launch tools/doctor
-    tools/probe tools/bench tools/validate tools/checklist tools/commands)
   set(NPU_TRAIN_TOOL_LIBRARIES check align measure migrate tools)
 endif()
 
@@ -110,9 +118,8 @@ function(npu_train_embed_facts room)
   endforeach()
 endfunction()
 
-# npu_train_add_room(ROOM [WITHOUT_LIBTORCH] [PART_OF ROOM] [USES ROOM...] [LINKS LIBRARY...] [VECTOR_SOURCES FILE...] SOURCES FILE...)
+# npu_train_add_room(ROOM [WITHOUT_LIBTORCH] [PART_OF ROOM] [LINKS LIBRARY...] [VECTOR_SOURCES FILE...] SOURCES FILE...)
 #
-# USES            the rooms that it may include; of a part: those that it needs, if not all of the room's
 # LINKS           the libraries of others that its sources use
 # PART_OF         a folder of a room that is compiled as a target of its own, and linked wherever the room is
 # VECTOR_SOURCES  kernels of several instruction sets: they must produce the same bits with each, so the compiler must not fuse
@@ -122,7 +129,7 @@ endfunction()
 # Each function has a section of its own, so that a program that links the static library contains only the functions that it uses, although
 # a batch of sources is one object.
 function(npu_train_add_room room)
-  cmake_parse_arguments(PARSE_ARGV 1 of "WITHOUT_LIBTORCH" "PART_OF" "USES;LINKS;VECTOR_SOURCES;SOURCES")
+  cmake_parse_arguments(PARSE_ARGV 1 of "WITHOUT_LIBTORCH" "PART_OF" "LINKS;VECTOR_SOURCES;SOURCES")
   set_source_files_properties(${of_VECTOR_SOURCES} PROPERTIES COMPILE_OPTIONS -ffp-contract=off SKIP_PRECOMPILE_HEADERS ON
     SKIP_UNITY_BUILD_INCLUSION ON)
   set(flags npu_train_flags)
@@ -131,21 +138,21 @@ function(npu_train_add_room room)
   endif()
   npu_train_target_of(target ${room})
   add_library(${target} OBJECT ${of_SOURCES} ${of_VECTOR_SOURCES})
-  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON NPU_TRAIN_BELOW "${of_USES}" NPU_TRAIN_LINKS "${of_LINKS}"
+  set(below ${NPU_TRAIN_BELOW_${room}})
+  if(of_PART_OF)
+    npu_train_target_of(whole ${of_PART_OF})
+    if(NOT DEFINED NPU_TRAIN_BELOW_${room})
+      get_target_property(below ${whole} NPU_TRAIN_BELOW)
+    endif()
+    set_property(TARGET ${whole} APPEND PROPERTY NPU_TRAIN_BELOW ${room})
+  endif()
+  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON NPU_TRAIN_BELOW "${below}" NPU_TRAIN_LINKS "${of_LINKS}"
     NPU_TRAIN_WITHOUT_LIBTORCH ${of_WITHOUT_LIBTORCH})
   target_link_libraries(${target} PRIVATE ${flags} ${of_LINKS})
   target_compile_options(${target} PRIVATE -ffunction-sections -fdata-sections $<$<CXX_COMPILER_ID:GNU>:-Wshadow;-Wconversion>)
   # These rooms call others for whatever takes time; tools/align compares dumps itself. -O3 takes a half longer to compile than -O1.
   if(room MATCHES "^(engine|export|tools/.*)$" AND NOT room STREQUAL "tools/align")
     target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
-  endif()
-  if(of_PART_OF)
-    npu_train_target_of(whole ${of_PART_OF})
-    if(NOT of_USES)
-      get_target_property(below ${whole} NPU_TRAIN_BELOW)
-      set_target_properties(${target} PROPERTIES NPU_TRAIN_BELOW "${below}")
-    endif()
-    set_property(TARGET ${whole} APPEND PROPERTY NPU_TRAIN_BELOW ${room})
   endif()
   if(of_WITHOUT_LIBTORCH)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ${NPU_TRAIN_UNITY} UNITY_BUILD_BATCH_SIZE 32)

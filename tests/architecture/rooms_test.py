@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""Checks every #include of include/, src/ and models/ against what the CMakeLists.txt of the rooms allow.
+"""Checks every #include of include/, src/ and models/ against the table of the rooms, cmake/rooms.txt.
 
   python3 tests/architecture/rooms_test.py [ROOT]        checks a tree
   python3 tests/architecture/rooms_test.py --self-test   plants each fault in a small tree and checks that it is found
 """
-import itertools
 import re
 import sys
 import tempfile
@@ -25,17 +24,15 @@ NAMED = re.compile(r"(?<![\w./-])((?:apps|include|src)/[a-z0-9_/]+\.[ch]pp)\b")
 
 
 def read_rooms(root):
-    """{room: rooms that it may include}, and what is compiled without libtorch: rooms, and parts of rooms ("tools/commands/check")."""
-    table, plain = {}, []
-    for file in sorted([*(root / "src").rglob("CMakeLists.txt"), root / "models/CMakeLists.txt"]):
-        match = file.is_file() and re.search(r"^npu_train_add_room\(([a-z_/]+)([^)]*)", file.read_text(), re.M)
-        if match:
-            words = match[2].split()
-            plain += [match[1]] * ("WITHOUT_LIBTORCH" in words)
-            if "PART_OF" not in words:
-                used = words[words.index("USES") + 1:] if "USES" in words else []
-                table[match[1]] = list(itertools.takewhile(lambda word: not word.isupper(), used))
-    return table, plain
+    """{room or part: rooms that it may include} of cmake/rooms.txt."""
+    lines = (root / "cmake/rooms.txt").read_text().splitlines()
+    return {room: below.split() for room, _, below in (line.partition(":") for line in lines if line and line[0] != "#")}
+
+
+def plain_rooms(root):
+    """What is compiled without libtorch: rooms, and parts of rooms ("tools/commands/check")."""
+    lists = [*(root / "src").rglob("CMakeLists.txt"), root / "models/CMakeLists.txt"]
+    return [room for file in lists for room in re.findall(r"^npu_train_add_room\(([a-z_/]+) WITHOUT_LIBTORCH", file.read_text(), re.M)]
 
 
 def cycles(table):
@@ -75,7 +72,7 @@ def listed_by_cmake(root, path):
 
 
 def check(root):
-    table, plain = read_rooms(root)
+    table, plain = read_rooms(root), plain_rooms(root)
     problems = cycles(table)
     problems += [f"{room} may include {other}, which is not a room" for room, others in table.items() for other in others if other not in table]
     files = sorted(f for folder in ("include", "src", "models") for f in (root / folder).rglob("*") if f.suffix in (".hpp", ".cpp", ".cu", ".h"))
@@ -84,7 +81,7 @@ def check(root):
         text = file.read_text(errors="replace")
         room, public = room_of(path), path.parts[0] == "include"
         if room not in table:
-            problems.append(f"{path}: the room {room} has no CMakeLists.txt with npu_train_add_room()")
+            problems.append(f"{path}: cmake/rooms.txt has no room {room}")
             continue
         if path.suffix == ".cpp" and not listed_by_cmake(root, path):
             problems.append(f"{path}: no CMakeLists.txt lists it, so it is not compiled")
@@ -173,8 +170,8 @@ def self_test():
         "relative path": ("src/io/a.cpp", '#include "../core/x.hpp"\n'),
         "io/a.cpp: thread-local state": ("src/io/a.cpp", "thread_local int x = 0;\n"),
         "core.md: io/a.cpp has no thread-local state": ("docs/rooms/core.md", "## Thread-local state\n\n| `io/a.cpp` | a | b |\n"),
-        "the room more has no": ("src/more/a.cpp", "\n"),
-        "a cycle": ("src/core/CMakeLists.txt", "npu_train_add_room(core USES io)\n"),
+        "has no room more": ("src/more/a.cpp", "\n"),
+        "a cycle": ("cmake/rooms.txt", "core: io\nio: core\n"),
         "no CMakeLists.txt lists it": ("src/io/forgotten.cpp", "\n"),
         "room io includes npu_train/tools/a/x.hpp": ("src/io/a.cpp", '#include "npu_train/tools/a/x.hpp"\n'),
         "room tools/a includes npu_train/device/x.hpp": ("src/tools/a/a.cpp", '#include "npu_train/device/x.hpp"\n'),
@@ -182,18 +179,20 @@ def self_test():
         "an example includes core/x.hpp": ("examples/a.cpp", '#include "core/x.hpp"\n'),
         "a is compiled without libtorch": ("include/npu_train/tools/a/a.hpp", "/// A.\n#include <ATen/core/Tensor.h>\n"),
         "core is compiled without libtorch": ("src/core/a.cpp", "#include <c10/util/Exception.h>\n"),
-        "the room tools/more has no": ("src/tools/more/a.cpp", "\n"),
+        "has no room tools/more": ("src/tools/more/a.cpp", "\n"),
     }
     missed = []
     for part, (name, text) in mistakes.items():
         with tempfile.TemporaryDirectory() as folder:
             root = Path(folder)
             for path, content in {"src/npu_train/core/private.hpp": "/// Private.\n", "tests/core/private_test.cpp": "",
-                                  "models/CMakeLists.txt": "npu_train_add_room(models\n  USES core\n  SOURCES\n    a.cpp)\n",
+                                  "cmake/rooms.txt": "# room: below\ncore:\nio: core\ndevice: core\ntrain: io\nmodels: core\n"
+                                                     "engine: train\ntools/a: io\n",
+                                  "models/CMakeLists.txt": "npu_train_add_room(models\n  SOURCES\n    a.cpp)\n",
                                   "src/core/CMakeLists.txt": "npu_train_add_room(core WITHOUT_LIBTORCH SOURCES a.cpp)\n",
-                                  "src/tools/a/CMakeLists.txt": "npu_train_add_room(tools/a WITHOUT_LIBTORCH USES io SOURCES a.cpp)\n",
-                                  **{f"src/{room}/CMakeLists.txt": f"npu_train_add_room({room} USES {below} SOURCES good.cpp a.cpp)\n"
-                                     for room, below in (("io", "core"), ("device", "core"), ("train", "io"), ("engine", "train"))},
+                                  "src/tools/a/CMakeLists.txt": "npu_train_add_room(tools/a WITHOUT_LIBTORCH SOURCES a.cpp)\n",
+                                  **{f"src/{room}/CMakeLists.txt": f"npu_train_add_room({room} SOURCES good.cpp a.cpp)\n"
+                                     for room in ("io", "device", "train", "engine")},
                                   "src/io/good.cpp": '#include "npu_train/core/a.hpp"\n#include "io/b.hpp"\n#include <vector>\n', name: text}.items():
                 (root / path).parent.mkdir(parents=True, exist_ok=True)
                 (root / path).write_text(content)
