@@ -61,8 +61,6 @@ class Batch {
   std::vector<Field> fields_;
 };
 
-// The named tensors that a model returns.
-
 /// Named tensors in a fixed order; most models have one, "output".
 class Outputs {
  public:

@@ -67,8 +67,6 @@ class PortableRandom {
   Position before_;
 };
 
-// The generators of the process, all at once.
-
 /// Seeds libtorch's default generators of the CPU and of every available device. Addresses each device explicitly, because at::manual_seed
 /// omits CUDA if a PrivateUse1 backend is loaded, and omits torch_npu before 2.13 in any case.
 void seed_everything(uint64_t seed);

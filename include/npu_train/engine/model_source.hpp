@@ -46,8 +46,6 @@ struct SourcedModel {
 /// not fit; the message names the options with which they would fit.
 SourcedModel model_from(const ModelSource& source, const Parts& parts);
 
-// A registered model whose initial weights depend on one seed.
-
 /// Returns the model that `part` names. Its initial weights depend only on `seed`, not on draws of other threads; they equal those after
 /// torch::manual_seed(seed) in a single-threaded program. The CPU's default generator advances as if it had drawn the weights. Errors:
 /// those of the model's factory.

@@ -67,8 +67,6 @@ class ImagePreparation {
   int64_t side_;
 };
 
-// A trained model that answers.
-
 struct Answer {
   int64_t label = 0;
   std::string name;  ///< class name, or the label as text

@@ -48,8 +48,6 @@ RenamedWeights renamed_weights(const NamedTensors& tensors, const std::string& n
 /// unknown network. Shapes do not determine the number of attention heads.
 std::vector<std::pair<std::string, std::string>> configuration_of(const NamedTensors& tensors);
 
-// Loads the weights.
-
 struct LoadWeightsOptions {
   /// Path of the classifier layer, which stays unchanged if the file does not contain it or has it in a different size. Default for a
   /// Model: its head.

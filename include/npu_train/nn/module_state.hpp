@@ -42,15 +42,11 @@ std::map<std::string, std::string> module_types(const torch::nn::Module& module)
 /// Returns the submodule at a dotted path ("" is the module itself), or nullptr.
 torch::nn::Module* find_module(torch::nn::Module& module, const std::string& path);
 
-// Freezes parameters while others are trained.
-
 /// Freezes the parameters (requires_grad = false) that match a pattern (name_pattern.hpp: "token_embedding", "blocks.0", "*.bias") and
 /// returns their names in order of registration. Error(Usage), without a change, for a pattern that matches no parameter (the message lists
 /// some names), and if no trainable parameter would remain. Running statistics of a frozen normalisation layer still follow the data in
 /// training mode, as in PyTorch.
 std::vector<std::string> freeze_parameters(torch::nn::Module& module, const std::vector<std::string>& patterns);
-
-// Puts a module into evaluation mode for a scope.
 
 /// Sets evaluation mode; the destructor restores the mode of every submodule.
 class EvaluationMode {

@@ -112,8 +112,6 @@ class EpochMetrics {
   virtual std::vector<double> epoch_sums(const at::Tensor& rows, int64_t first, int64_t count) const = 0;
 };
 
-// Running averages of plain numbers.
-
 /// Weighted mean.
 class MeanMeter {
  public:

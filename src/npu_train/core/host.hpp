@@ -11,8 +11,6 @@
 
 namespace npu_train {
 
-// The name of this machine.
-
 /// Returns the name that the system reports, or "localhost".
 inline std::string host_name() {
   std::array<char, 256> name{};
@@ -42,8 +40,6 @@ using SystemFiles = std::function<std::optional<std::string>(const std::string& 
 /// parent groups count. Missing or malformed content means no limit.
 CgroupLimits cgroup_limits(const SystemFiles& files = {});
 
-// The host memory of the machine and of this process.
-
 /// Returns the bytes of the line "KEY:   123 kB" in a text such as /proc/meminfo or /proc/self/status; nullopt without such a line, and for
 /// numbers below 0 and above 2^50.
 std::optional<int64_t> kib_value(const std::string& text, const std::string& key);
@@ -52,8 +48,6 @@ std::optional<int64_t> kib_value(const std::string& text, const std::string& key
 /// space of the machine, the limit of the control groups, and the limit on private memory (`ulimit -d`). INT64_MAX if none is reported. By
 /// default, reads the files of this machine.
 int64_t free_host_bytes(const SystemFiles& files = {});
-
-// The command with which this process was started.
 
 /// Returns the command as typed in a shell, with quotes where needed; "" if the system does not report it.
 std::string command_line();

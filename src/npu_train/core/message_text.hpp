@@ -11,16 +11,12 @@
 
 namespace npu_train::detail {
 
-// Shortens a list of names for a message.
-
 /// Joins at most `most` names and adds the number of the others: "a, b, c", "a, b, and 3 more".
 inline std::string first_few(const std::vector<std::string>& names, size_t most) {
   if (names.size() <= most) return join(names);
   const std::vector<std::string> shown(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(most));
   return join(shown) + ", and " + std::to_string(names.size() - most) + " more";
 }
-
-// Texts without the blanks around them; also shortens the output of a program or of libtorch for a message.
 
 /// Returns the text without surrounding blanks and line ends.
 inline std::string_view trimmed_view(std::string_view text) {
@@ -34,8 +30,6 @@ inline std::string first_line(std::string_view text) {
   text = trimmed_view(text);
   return std::string(trimmed_view(text.substr(0, text.find('\n'))));
 }
-
-// Escapes text from untrusted files for display.
 
 /// Returns UTF-8 in which characters that affect a terminal or the order of letters are escaped ("\x1b", "\u202e"): control characters
 /// including line ends, text direction marks, invisible letters and bytes that are not UTF-8.
@@ -60,8 +54,6 @@ size_t byte_of_point(std::string_view text, size_t points);
 
 namespace npu_train {
 
-// Quoting for commands in messages.
-
 /// Returns `text` as one word of a POSIX shell, quoted if necessary.
 inline std::string shell_word(const std::string& text) {
   constexpr const char* kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%";
@@ -78,12 +70,8 @@ inline std::string shell_words(const std::vector<std::string>& words) {
   return out;
 }
 
-// Reuses an error message in another message.
-
 /// Returns the text of Error::what() without the hint at its end.
 inline std::string without_hint(const std::string& message) { return message.substr(0, message.find("; hint: ")); }
-
-// Wraps text for a terminal.
 
 /// Breaks `text` at blanks into lines of at most `width` columns (0: one line), each with a line end. `first` precedes the first line and
 /// `rest` the others. Longer words are not broken, so that paths can be copied. Control characters of `text` are escaped.
@@ -95,8 +83,6 @@ std::string wrapped_line(const std::string& line, size_t width);
 
 /// Applies wrapped_line() to each line of `text`.
 std::string wrapped_lines(const std::string& text, size_t width);
-
-// Names that other programs use for our configuration keys.
 
 /// Returns the full keys for a name in Lightning, timm, torchvision, transformers or torch: "optimizer.lr" for "learning_rate". Includes
 /// keys that have this name in another section: "trainer.max_epochs" for "max_epochs". Case is ignored, and '-' equals '_'. Empty for an

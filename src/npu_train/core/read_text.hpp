@@ -10,8 +10,6 @@
 
 namespace npu_train {
 
-// Parses whole numbers.
-
 /// Parses a decimal number that is the complete text, with a minus sign or without a sign: "12", "-3", "007". nullopt for other text, such
 /// as "+12", " 12" and "12a", and for numbers beyond int64.
 inline std::optional<int64_t> whole_number(std::string_view text) {

@@ -41,8 +41,6 @@ std::vector<std::string> fp32_parameters(const Model& model, const AmpModules& m
 std::vector<std::string> autocast_weights(const Model& model, const RunConfig& config, const Device& device, const ParameterSet& parameters,
                                           const Precision& precision);
 
-// The precision that results from a configuration: `train_app CONFIG --print-precision`.
-
 /// Returns the precision of a run of `config`. If a model is named, it is made with initial weights and runs forward once on two empty
 /// images, to record the dtypes of each layer. Data are not opened, so the model has its default number of classes and image size. Errors:
 /// those of the run.

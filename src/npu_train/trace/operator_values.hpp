@@ -27,8 +27,6 @@ inline c10::ArrayRef<const c10::IValue> results_of(const at::RecordFunction& fn)
   return count > 0 && count < all.size() ? all.slice(all.size() - count) : all;
 }
 
-// The tensors among an operator's values.
-
 /// Returns the defined tensors in order, including those in lists and in optional lists (such as the indices of aten::index).
 template <class Values>
 std::vector<at::Tensor> tensors_of(const Values& values) {

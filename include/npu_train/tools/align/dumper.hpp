@@ -83,8 +83,6 @@ bool name_matches(const std::string& name, const std::string& pattern);
 /// "*" may match the complete name, the name without "Module.", or only the layer's path ("layer1.*", "*.conv1").
 bool call_matches(const std::string& name, const std::string& pattern);
 
-// The dumper, and the model that it observes.
-
 class Optimizer;
 class Precision;
 class Task;

@@ -17,8 +17,6 @@
 
 namespace npu_train {
 
-// The result of a check: the fact, its source, the verdict, and the remedy.
-
 enum class Verdict {
   Ok,
   Warn,     ///< training works, but slower, less safely or differently than expected
@@ -98,8 +96,6 @@ struct HostView {
   std::string variable(const std::string& name) const;
   bool has_variable(const std::string& name) const { return environment.contains(name); }
 };
-
-// The checks.
 
 /// Facts that only the running process knows.
 struct ProcessFacts {

@@ -104,8 +104,6 @@ int64_t power_below(int64_t batch);
 
 Report report_of(const MemoryPrediction& prediction);
 
-// The prediction for a configured run.
-
 struct MemoryPredictionOptions {
   int64_t hbm = 0;       ///< bytes of the card; 0: the largest batch is not computed
   bool variants = true;  ///< also predict other precisions (with several ranks: other strategies), with and without checkpointing
