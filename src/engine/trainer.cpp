@@ -13,17 +13,15 @@
 #include "npu_train/core/launch.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/data/relabelled.hpp"
-#include "npu_train/engine/environment.hpp"
 #include "npu_train/engine/logger.hpp"
 #include "npu_train/engine/model_precision.hpp"
 #include "npu_train/engine/run_files.hpp"
-#include "npu_train/io/file.hpp"
-#include "npu_train/io/folder_lock.hpp"
 #include "npu_train/train/callbacks/progress.hpp"
 #include "npu_train/train/loop.hpp"
 #include "npu_train/train/monitors.hpp"
 #include "process_state.hpp"
 #include "run_build.hpp"
+#include "run_folder.hpp"
 
 namespace npu_train {
 
@@ -32,13 +30,12 @@ namespace fs = std::filesystem;
 struct Trainer::Impl {
   RunConfig config;
   Parts parts;
-  std::unique_ptr<FolderLock> lock;  // lock of run_dir while this object writes there; outlives an unfinished save of `run`
+  RunFolder folder{config};  // outlives an unfinished save of `run`
   Run run;
-  std::string run_dir;
   std::vector<std::string> classes;  // classes that the data must have; empty: their own
   Split split = Split::Val;          // the part of the data on which the run validates
-  LogSink log_file;                  // log file in run_dir
-  std::shared_ptr<RunFiles> files;   // in run_dir
+  LogSink log_file;                  // train.log of the folder
+  std::shared_ptr<RunFiles> files;   // of the folder
   std::vector<std::shared_ptr<Callback>> callbacks;
   std::vector<StepObserver*> observers;
   State rng;            // state of the run's generators between calls
@@ -124,7 +121,7 @@ struct Trainer::Impl {
 
   /// Call it before computing steps.
   void start() {
-    for (const auto& o : run.observers) o->on_start(view(), run_dir);
+    for (const auto& o : run.observers) o->on_start(view(), folder.path());
   }
 
   /// Runs the loop's fit between the observers' calls. After an error, failures of observers are only logged, and the original error is
@@ -138,14 +135,14 @@ struct Trainer::Impl {
       run.strategy->ranks().abandon();
       if (files) files->on_fit_failed();
       for (const auto& o : run.observers) try {
-          o->on_fit_end(view(), run_dir, /*failed=*/true);
+          o->on_fit_end(view(), folder.path(), /*failed=*/true);
         } catch (const std::exception& e) {
           log_warning("after the error that ends this run: ", e.what());
         }
       throw;
     }
-    for (const auto& o : run.observers) o->on_fit_end(view(), run_dir, /*failed=*/false);
-    result.run_dir = run_dir;
+    for (const auto& o : run.observers) o->on_fit_end(view(), folder.path(), /*failed=*/false);
+    result.run_dir = folder.path();
     return result;
   }
 
@@ -156,65 +153,40 @@ struct Trainer::Impl {
     run.task = std::move(task);
     run.data = std::move(data);
     rng = {};
-    run_dir.clear();
-    lock.reset();
+    folder.reset();
     log_file = {};
   }
 
-  std::string run_name() const {
-    if (!config.output.name.empty()) return config.output.name;
-    if (config.model.name.empty()) return "run";
-    return config.model.name + (config.data.name.empty() ? "" : "_" + config.data.name);
-  }
-
-  bool writes() const { return run.strategy->ranks().is_main() && !config.output.dir.empty() && !config.trainer.fast_dev_run; }
+  bool writes() const { return run.strategy->ranks().is_main() && folder.is_written(); }
 
   /// Warns if what was logged as `name` is in none of the files that this run writes.
   void check_has_folder(const std::string& name) const {
-    if (writes() && run_dir.empty())
+    if (writes() && folder.path().empty())
       log_warning("[log] '", name,
                   "' was logged before the run has its folder, and is in none of its files; hint: log it after fit() or resume() "
                   "has begun");
   }
 
-  /// Locks a run's folder against other runs, and removes incomplete files that killed runs have left. Error(Checkpoint) names the run that
-  /// holds the lock.
-  void hold(const fs::path& dir) {
-    if (lock && lock->folder() == dir) return;
-    lock = std::make_unique<FolderLock>(dir);
-    const auto written_by_runs = [](std::string_view name) {
-      return name == "config.yaml" || name == "environment.json" || name == "metrics.csv" || name == "history.json" ||
-             name == "mlflow.json" || name == "diverged";
-    };
-    const int removed =
-        CheckpointStore((dir / "checkpoints").string(), config.checkpoint).remove_leftovers() + remove_leftovers(dir, written_by_runs);
-    if (removed > 0)
-      log_info("removed from ", dir.string(), " incomplete files of a killed run: ", removed, removed == 1 ? " item" : " items");
-  }
-
   /// Releases the folder to other objects at the end of a fit.
   void let_go() {
     if (run.store) run.store->wait();
-    lock.reset();
+    folder.release();
   }
 
   /// Determines the folder of the run's files, once: that of the resumed checkpoint, or a new one.
   void open_run_dir(const std::string& existing = "") {
     if (!writes()) return;
-    if (!run_dir.empty()) return hold(run_dir);
+    if (!folder.path().empty()) return folder.hold(folder.path());
     std::vector<std::shared_ptr<Logger>> loggers;
     for (size_t i = 0; i < config.output.logger.size(); ++i)
       loggers.push_back(parts.loggers.make(config.output.logger[i], "output.logger." + std::to_string(i)));
-    const auto dir = existing.empty() ? make_run_dir(config.output.dir, run_name()) : existing;
-    hold(dir);
-    write_file_atomic((fs::path(dir) / "config.yaml").string(), to_yaml(run.resolved));
-    write_environment(fs::path(dir) / "environment.json");
-    files = std::make_shared<RunFiles>(LoggedRun{.dir = dir, .name = run_name(), .config = run.resolved}, config.trainer.log_every_n_steps,
-                                       std::move(loggers));
+    const auto dir = folder.open(existing, run.resolved);
+    files = std::make_shared<RunFiles>(LoggedRun{.dir = dir, .name = folder.run_name(), .config = run.resolved},
+                                       config.trainer.log_every_n_steps, std::move(loggers));
     run.loop->add_callback(files);
     if (config.checkpoint.enabled) {
       run.open_store((fs::path(dir) / "checkpoints").string(), config.checkpoint);
-      run.store->set_before_commit([this] { lock->check_held(); });
+      run.store->set_before_commit([this] { folder.check_held(); });
     }
     try {
       log_file = make_file_sink((fs::path(dir) / "train.log").string());
@@ -226,7 +198,7 @@ struct Trainer::Impl {
       file(LogLevel::Info, std::string_view(text).substr(0, text.find('\n')));
     };
     run.loop->add_callback(std::make_shared<Progress>(lines, /*bar=*/false, config.trainer.log_every_n_steps));
-    run_dir = dir;  // set last, when everything exists
+    folder.settle(dir);
   }
 
   RunResult fit() {
@@ -242,7 +214,7 @@ struct Trainer::Impl {
       const ScopedLogTee tee(log_file, log_number);
       if (const auto keys = disabled_keys(config); !keys.empty())
         log_warning("without effect: ", join(keys), ", since their section has enabled: false; hint: remove it, or these keys");
-      run.announce(run_dir);
+      run.announce(folder.path());
       start();
       return watched_fit();
     });
@@ -259,50 +231,19 @@ struct Trainer::Impl {
                 "restore the data, or begin a new run with model.weights=" + checkpoint + ", which matches the classes by name");
   }
 
-  std::string find_resumed(const std::string& which, std::string& dir);
   /// Returns the checkpoint that the main rank finds. The others do not search: they may see another folder, or the same one later.
   std::string agreed_checkpoint(const std::string& which, std::string& dir) {
     const bool is_main = run.strategy->ranks().is_main();
-    return run.strategy->ranks().from_main(is_main ? find_resumed(which, dir) : std::string());
+    return run.strategy->ranks().from_main(is_main ? folder.find_resumed(which, dir) : std::string());
   }
   std::string resume(const std::string& which);
 };
-
-/// Returns the checkpoint that `which` selects, or ""; sets `dir` to the locked folder of the run to continue, or "" for a new run.
-std::string Trainer::Impl::find_resumed(const std::string& which, std::string& dir) {
-  if (which != "auto" && which != "last" && which != "best") {
-    // A run with this output name continues in its folder. Any other checkpoint is only read, and starts a new run.
-    const auto checkpoint = find_checkpoint(which);
-    const auto parent = fs::path(checkpoint).parent_path();
-    std::error_code error;
-    const bool own = fs::equivalent(parent.parent_path().parent_path(), fs::path(config.output.dir) / run_name(), error);
-    if (parent.filename() == "checkpoints" && own) dir = parent.parent_path().string();
-    if (!dir.empty() && run_dir.empty() && writes()) hold(dir);
-    return checkpoint;
-  }
-  check(which == "auto" || !config.output.dir.empty() || !run_dir.empty(), ErrorKind::Checkpoint, "Trainer::resume",
-        "output.dir is empty: there is no run to resume; hint: give a path");
-  if (config.output.dir.empty() && run_dir.empty()) return "";
-  // a run that was killed before its first checkpoint must not hide an earlier run
-  for (const auto& candidate : run_dir.empty() ? run_dirs(config.output.dir, run_name()) : std::vector<std::string>{run_dir}) {
-    if (writes()) hold(candidate);
-    dir = candidate;
-    const auto checkpoint = CheckpointStore((fs::path(candidate) / "checkpoints").string(), config.checkpoint).resolve(which);
-    if (!checkpoint.empty()) return checkpoint;
-    if (run_dir.empty()) lock.reset();
-  }
-  check(which == "auto", ErrorKind::Checkpoint, "Trainer::resume", "there is no checkpoint '", which, "' under ",
-        (fs::path(config.output.dir) / run_name()).string(),
-        "; hint: --resume auto selects the newest complete one, --resume PATH any other");
-  log_info("nothing to resume: a new run starts");
-  return "";
-}
 
 std::string Trainer::Impl::resume(const std::string& which) {
   struct Undo {
     Impl& self;
     ~Undo() {
-      if (self.run_dir.empty()) self.lock.reset();
+      if (self.folder.path().empty()) self.folder.release();
     }
   } undo{*this};  // after an error, other objects may use the folder
   std::string dir;
@@ -446,7 +387,7 @@ void Trainer::add_observer(StepObserver* observer) {
 }
 
 const RunConfig& Trainer::config() const { return impl().config; }
-const std::string& Trainer::run_dir() const { return impl().run_dir; }
+const std::string& Trainer::run_dir() const { return impl().folder.path(); }
 
 TrainLoop& Trainer::loop() {
   setup();
