@@ -35,7 +35,7 @@ class Llama : public torch::nn::Module {
   // Maps tokens [N, T] after `before` earlier ones to vectors [N, T, dim].
   at::Tensor embed(const at::Tensor& tokens, int64_t before = 0, const TokenPlaces& places = {});
   at::Tensor block(size_t i, const at::Tensor& x, KeyValueCache* cache = nullptr, const TokenPlaces& places = {});
-  // The same for batches, which may have packed documents.
+  // embed() and block() of a batch, which may have packed documents.
   at::Tensor embed(const ForwardContext& context, const at::Tensor& tokens);
   at::Tensor block(const ForwardContext& context, size_t i, const at::Tensor& x);
   // Maps vectors to logits [N, T, vocab_size].

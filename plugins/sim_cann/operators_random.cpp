@@ -33,7 +33,7 @@ SIM_CANN_OPERATOR(InplaceUniform, [](Out self, double from, double to, int64_t s
 SIM_CANN_OPERATOR(InplaceRandom, [](Out self, int64_t from, int64_t to, int64_t seed, int64_t offset) {
   self.get().random_(from, to, generator(seed, offset));
 })
-// The same in a graph.
+// In a graph, seed and offset are tensors, and in_graph is added to the offset.
 SIM_CANN_OPERATOR(InplaceNormalTensor, [](Out self, float mean, float deviation, Tensor seed, Tensor offset, int64_t in_graph) {
   self.get().normal_(mean, deviation, generator(seed, offset, in_graph));
 })

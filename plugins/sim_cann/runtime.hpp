@@ -18,7 +18,7 @@ enum Code : int {
   kOperatorNotFound = 100024,
   kInvalidParameter = 107000,
   kInvalidDevice = 107001,
-  // Of graphs, by the names of acl/error_codes/rt_error_codes.h in torch_npu: ACL_ERROR_RT_...
+  // Errors of graphs: ACL_ERROR_RT_... of acl/error_codes/rt_error_codes.h in torch_npu.
   kCaptureDependency = 107024,    // CAPTURE_DEPENDENCY
   kStreamUnjoined = 107025,       // STREAM_UNJOINED
   kModelCaptured = 107026,        // MODEL_CAPTURED

@@ -10,7 +10,7 @@
 namespace npu_train::detail {
 namespace {
 
-// Those of the files are compared in lower case, so others would match none.
+// Extensions of files are compared in lower case, so a key with a capital letter would match none.
 void check_extension(const std::string& extension, const char* key) {
   check(!extension.empty() && extension.front() != '.' && extension == to_lower(extension), ErrorKind::Usage, key, "'", extension,
         "' matches no part of a sample; allowed: an extension in lower case, without the dot before it, such as jpg or seg.png");

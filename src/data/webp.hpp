@@ -11,7 +11,7 @@ namespace npu_train::detail {
 
 bool is_webp(const std::vector<uint8_t>& file);
 ImageHeader webp_header(const std::vector<uint8_t>& file, const std::string& where);
-/// Of an animation the first frame, on black, as Pillow gives it.
+/// Returns the image, or the first frame of an animation on black, as Pillow does.
 Image decode_webp(const std::vector<uint8_t>& file, const std::string& where);
 
 }  // namespace npu_train::detail

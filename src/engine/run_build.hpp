@@ -26,7 +26,8 @@ struct Run {
   Model model;
   std::shared_ptr<Task> task;
   std::shared_ptr<const ParameterSet> parameters;  // parameters of the task
-  // Those of the first optimizer, which exist before it. Other parts of the run take the device, the ranks and the dtype from them.
+  // The strategy and the precision of the first optimizer exist before it, since other parts of the run take the device, the ranks and the
+  // dtype from them.
   std::shared_ptr<Strategy> strategy;
   std::shared_ptr<Precision> precision;
   // An optimizer with what it does not share with the others of the task.

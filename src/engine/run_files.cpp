@@ -120,7 +120,7 @@ struct RunFiles::Impl {
   int64_t every = 1;
   std::vector<std::shared_ptr<Logger>> loggers;
   bool opened = false, ended = false;   // ended: nothing was logged since
-  LoggedEnd how = LoggedEnd::Finished;  // that of the last fit()
+  LoggedEnd how = LoggedEnd::Finished;  // how the last fit() ended
   std::optional<double> loss_scale;     // loss scale after the last step
   std::set<std::string> names;          // of values
   Json history = Json::array();

@@ -30,8 +30,8 @@ class RunFolder {
   // Releases the folder to other objects.
   void release() { lock_.reset(); }
 
-  // Locks the folder `existing`, or a new one if that is empty, writes config.yaml and environment.json, and returns it. path() changes only
-  // by settle(), which is called when the other files of the run exist, too.
+  // Locks the folder `existing`, or a new one if that is empty, writes config.yaml and environment.json, and returns it. path() changes
+  // only by settle(), which is called when the other files of the run exist, too.
   std::string open(const std::string& existing, const ConfigNode& resolved);
   void settle(const std::string& dir) { path_ = dir; }
   // Begins a new run, which has no folder yet.

@@ -1,4 +1,4 @@
-// What other uses than training read from a checkpoint: its weights, and its configuration.
+// Reads weights and configuration of a checkpoint for purposes other than training.
 #pragma once
 
 #include <string>

@@ -82,7 +82,7 @@ class TarHeader {
   std::array<char, kTarBlock> block_{};
 };
 
-/// What earlier headers say about the next member.
+/// Properties of the next member that earlier headers have given.
 struct TarExtension {
   std::optional<std::string> name;
   std::optional<uint64_t> size;

@@ -14,7 +14,7 @@
 
 namespace npu_train::detail {
 
-/// What stands for a character without a token.
+/// The token of a character that has none in the vocabulary.
 struct UnknownToken {
   int32_t id = kNoToken;  ///< kNoToken: such a character is an Error(Data)
   double score = 0;

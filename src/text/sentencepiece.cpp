@@ -19,7 +19,7 @@ namespace {
 // What a class of transformers adds to the ids of a text.
 enum class PieceFamily { Plain, Llama, Gemma, T5, Albert, XLNet };
 
-// By the class of a tokenizer, and by the model_type of config.json, which decides in files without the class.
+// Families by the class of a tokenizer, and by the model_type of config.json, which decides if the files do not name the class.
 constexpr std::pair<const char*, PieceFamily> kPieceClasses[] = {
     {"LlamaTokenizer", PieceFamily::Llama}, {"GemmaTokenizer", PieceFamily::Gemma},   {"T5Tokenizer", PieceFamily::T5},
     {"MT5Tokenizer", PieceFamily::T5},      {"AlbertTokenizer", PieceFamily::Albert}, {"XLNetTokenizer", PieceFamily::XLNet}};

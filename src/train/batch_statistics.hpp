@@ -27,8 +27,8 @@ class BatchStatistics {
  private:
   std::vector<NamedTensor> buffers_;
   std::vector<at::Tensor> before_;  // their first values
-  // By buffer, of fp32 values on the host. Sums of similar fp32 values are exact in fp64, so that they do not depend on how the batches are
-  // divided among ranks.
+  // Sums of the fp32 values of each buffer, on the host. Sums of similar fp32 values are exact in fp64, so that they do not depend on how
+  // the batches are divided among ranks.
   std::vector<std::vector<double>> sums_;
   std::vector<double> counts_;
 };

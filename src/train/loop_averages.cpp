@@ -1,4 +1,4 @@
-// What a loop does for averages that are made between its steps: their running statistics, and the mean of the last checkpoints.
+// The part of a loop that makes averages between its steps: their running statistics, and the mean of the last checkpoints.
 #include <optional>
 #include <sstream>
 #include <string>

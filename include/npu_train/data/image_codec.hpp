@@ -14,7 +14,8 @@ namespace npu_train {
 struct ImageHeader {
   enum class Format { Jpeg, Png, Webp, Bmp } format;
   int64_t height = 0, width = 0;
-  /// As stored: 1 gray, 2 gray and alpha, 3 colours, 4 colours and alpha; of a JPEG 4 are CMYK. A palette has 3, whatever its colours.
+  /// Number of channels in the file: 1 gray, 2 gray and alpha, 3 colours, 4 colours and alpha, or CMYK in a JPEG. A palette has 3, whatever
+  /// its colours.
   int64_t channels = 0;
   int64_t bits = 8;      ///< of a channel (of a BMP the widest one), or of an index into the palette
   bool palette = false;  ///< the file stores indices of colours

@@ -48,7 +48,7 @@ struct RunConfig {
   PartConfig data{};
   PartConfig task{.name = "classifier"};
   PartConfig optimizer{.name = "sgd"};
-  NamedParts optimizers{};  ///< those of an AlternatingTask, by its names; the others are as `optimizer`
+  NamedParts optimizers{};  ///< optimizers of an AlternatingTask, by its names; one that is not listed is as `optimizer`
   PartConfig lr_scheduler{.name = "constant"};
   TrainerOptions trainer{};
   GradScalerOptions grad_scaler{};

@@ -55,7 +55,7 @@ std::vector<ChannelStatistics> channels_of(const Image& image) {
   return out;
 }
 
-/// What is counted of one sample.
+/// The counted properties of one sample.
 struct Seen {
   std::vector<int64_t> labels{};
   std::pair<int64_t, int64_t> size{};

@@ -13,7 +13,7 @@ Averaging::Averaging(WeightAverage* average, const Optimizer& optimizer, const T
           "trainer.max_steps");
 }
 
-// Of two limits, the one that is reached first ends the run, and so begins the averages.
+// If both limits are set, the averages begin at their share of the one that ends the run first.
 bool Averaging::has_begun(int64_t epoch, int64_t global_step) const {
   const auto& options = average_->options();
   const double start = options.start;
@@ -23,9 +23,9 @@ bool Averaging::has_begun(int64_t epoch, int64_t global_step) const {
 }
 
 void Averaging::note_step(int64_t epoch, int64_t global_step) {
-  if (is("checkpoints") && average_->updates() > 0) average_->reset();  // that of a run which continues
+  if (is("checkpoints") && average_->updates() > 0) average_->reset();  // a continued run has the average of its earlier end
   if (!is("swa")) return;
-  // Those of a run that was shorter: its averages began where this one still trains.
+  // A shorter run began its averages at a step at which this longer one still trains.
   if (average_->updates() > 0 && !has_begun(epoch, global_step)) {
     log_warning(
         "average.kind=swa: the averages of the checkpoint are discarded, because in this longer run they begin later (average.start)");

@@ -54,7 +54,7 @@ class Averaging final : public Stateful {
   const Optimizer& optimizer_;
   int64_t max_epochs_, max_steps_;  // of the configuration, as for schedules: a program may end the run earlier
   int64_t averaged_step_ = -1;      // global step at the last update
-  int64_t statistics_step_ = -1;    // that of the averages whose statistics were taken last
+  int64_t statistics_step_ = -1;    // global step of the averages whose statistics were taken last
   bool judged_ = false;
 };
 

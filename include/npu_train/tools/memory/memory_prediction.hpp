@@ -73,7 +73,7 @@ class MemoryModel {
 
 /// The result of npu_tool memory.
 struct MemoryPrediction {
-  /// The same run in another precision, with another strategy for several ranks, or with other checkpointing.
+  /// The predicted run in another precision, with another strategy for several ranks, or with other checkpointing.
   struct Variant {
     std::string precision{}, strategy{}, checkpointing{};
     int64_t allocated = 0, reserved = 0;
