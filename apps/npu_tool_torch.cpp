@@ -1,4 +1,4 @@
-// The commands of npu_tool, which executes this program: npu_tool SUBCOMMAND ...; each prints JSON with --json.
+// The commands of npu_tool (npu_tool SUBCOMMAND ...), which executes this program. Each command prints JSON with --json.
 #include "npu_train/core/process.hpp"
 #include "npu_train/tools/commands/main.hpp"
 

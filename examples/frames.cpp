@@ -1,5 +1,5 @@
-// Classifies images in memory, as OpenCV and Eigen store them: frames CHECKPOINT. It needs neither library: two structs with the members
-// that are used stand in for theirs.
+// Classifies images in memory, as OpenCV and Eigen store them: frames CHECKPOINT. It needs neither library, because two structs with the
+// required members replace theirs.
 #include <cstdint>
 #include <cstdio>
 #include <vector>

@@ -1,6 +1,6 @@
 // train_app and npu_tool in one program, in which every command knows your own network by its name.
 //   own_tool train CONFIG.yaml [key=value ...]       (the options of train_app)
-//   own_tool SUBCOMMAND ...                          (those of npu_tool)
+//   own_tool SUBCOMMAND ...                          (the subcommands of npu_tool)
 #include <torch/nn.h>
 
 #include <cstring>

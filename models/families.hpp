@@ -15,11 +15,11 @@ namespace npu_train::detail {
 class HubReader;
 
 struct ModelFamily {
-  std::string name;             // name: "gpt2"
+  std::string name;             // name of the family: "gpt2"
   void (*add)(ModelRegistry&);  // registers the network and its named sizes
   // Values of model_type in the config.json of transformers, each with the function that reads the file.
   std::vector<std::pair<std::string, void (*)(const Json&, HubNetwork&)>> hub_types = {};
-  // Reads the config.json of timm; false for an architecture of another family.
+  // Reads the config.json of timm; returns false for an architecture of another family.
   bool (*read_timm)(const std::string& architecture, const Json& config, HubReader& file, HubNetwork& out) = nullptr;
   std::vector<Naming> namings = {};                                  // namings of the weights, our own first
   ConfigurationKeys (*keys_of)(const WeightShapes& ours) = nullptr;  // returns the options that the weights determine

@@ -12,9 +12,10 @@
  *   npu_train_text_free(). On an error, results are not set.
  * Tensors. A `DLManagedTensor*` argument (DLPack, https://dmlc.github.io/dlpack, the form without a version) passes to the library, also on
  *   an error, and is released by its deleter when it is no longer used: its memory is not copied. A result passes to the caller.
- * Threads. One call on a trainer runs at a time; another one meanwhile, in another thread or in an event, is an error, except
- *   npu_train_trainer_request_stop() and, in an event, _log() and _config(). A trainer must not be freed while a call runs.
- *   Functions of the program may be called from threads of the library, those of data sets from several at a time; none may throw or jump.
+ * Threads. Only one call on a trainer may run at a time. A second call meanwhile, from another thread or from an event function, is an
+ *   error, except npu_train_trainer_request_stop() and, in an event function, _log() and _config(). A trainer must not be freed while a
+ *   call runs. Functions of the program may be called from threads of the library, those of data sets from several at a time; none may
+ *   throw or jump.
  */
 #ifndef NPU_TRAIN_H
 #define NPU_TRAIN_H
@@ -66,8 +67,8 @@ void npu_train_set_log(npu_train_log_function function, void* user);
 npu_train_error* npu_train_trainer_new(const char* config, const char* const* overrides, size_t count, npu_train_trainer** trainer);
 void npu_train_trainer_free(npu_train_trainer* trainer);
 
-/* Sets data of the program in place of the configuration's, whose section `data` then needs no name. They are set
- * once, before the first of the functions below. */
+/* The next two functions set data of the program in place of the configured data; section `data` then needs no name. Data are set once,
+ * before the first training, validation, prediction, save or resume. */
 
 /* Sets the samples inputs[i], targets[i]. `val_inputs` and `val_targets` may be NULL. */
 npu_train_error* npu_train_trainer_set_tensors(npu_train_trainer* trainer, struct DLManagedTensor* inputs, struct DLManagedTensor* targets,
@@ -103,7 +104,7 @@ npu_train_error* npu_train_trainer_validate(npu_train_trainer* trainer, char** m
 /* Computes the first output for `input` [N, ...], fp32 on the host. */
 npu_train_error* npu_train_trainer_predict(npu_train_trainer* trainer, struct DLManagedTensor* input, struct DLManagedTensor** output);
 /* Logs a number of the program, as a column of metrics.csv and in TensorBoard. `step`: the number of steps to which it belongs, such as the
- * global_step of an event; -1: those taken so far. */
+ * global_step of an event; -1: the steps taken so far. */
 npu_train_error* npu_train_trainer_log(npu_train_trainer* trainer, const char* name, double value, int64_t step);
 /* Gets the configuration with all defaults, as YAML. */
 npu_train_error* npu_train_trainer_config(npu_train_trainer* trainer, char** yaml);

@@ -82,7 +82,7 @@ void give_text(char** to, const std::string& text) {
   *to = copy;
 }
 
-/// Returns the error for the case that there is no memory to make one; it is never freed.
+/// Returns the error that is reported if there is no memory for a new one. It is never freed.
 npu_train_error& no_memory() {
   static npu_train_error error{static_cast<int>(ErrorKind::OutOfMemory), "[npu_train] out of memory"};
   return error;
@@ -100,7 +100,7 @@ npu_train_error* new_error(int code, const char* message) noexcept {
 template <class Fn>
 npu_train_error* guarded(Fn&& body) noexcept {
   try {
-    no_memory();  // made as long as there is memory
+    no_memory();  // constructs the error while there is memory
     translated("npu_train", body);
     return nullptr;
   } catch (const Error& e) {
@@ -224,7 +224,7 @@ RunConfig config_of(ConfigNode node) {
   return out;
 }
 
-/// Admits one call on a trainer at a time: a call from an event would otherwise replace objects that the loop around it uses.
+/// Admits one call on a trainer at a time. Otherwise, a call from an event could replace objects that the running loop uses.
 class Use {
  public:
   explicit Use(npu_train_trainer* trainer) : trainer_(trainer) {

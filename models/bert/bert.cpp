@@ -132,7 +132,7 @@ class Bert : public torch::nn::Module {
           name, " is ", c10::toString(field.scalar_type()), " ", field.sizes(), "; this batch requires Long ", tokens.sizes().slice(0, 2));
   }
 
-  // Returns the vector of each token's type, [N, T, dim], or of type 0, [dim].
+  // Returns the vectors of the tokens' types, [N, T, dim]; if no types are given, the vector of type 0, [dim].
   at::Tensor types(const ForwardContext& context, const at::Tensor& tokens) const {
     const at::Tensor given = context.get(kTypesInput);
     if (!given.defined()) return type_embedding_->weight.select(0, 0);

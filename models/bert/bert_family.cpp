@@ -6,7 +6,7 @@ namespace npu_train::detail {
 namespace {
 
 // Returns the naming of Hugging Face. The oldest files use gamma and beta for weight and bias of the norms. The head for masked tokens
-// repeats the token embedding, and its own bias, as a layer "decoder".
+// stores the token embedding and its own bias a second time, as a layer "decoder".
 Naming bert_naming() {
   std::vector<NameRule> rules;
   const auto add = [&](const std::string& ours, const std::string& theirs, bool above = false) {

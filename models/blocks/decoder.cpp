@@ -54,8 +54,8 @@ at::Tensor attention_after(KeyValueCache& cache, const at::Tensor& q, const at::
 
 std::string after(int64_t before) { return before > 0 ? " after " + std::to_string(before) + " others" : ""; }
 
-// Returns bool [N, 1, queries, keys]: each of the last tokens of `documents` [N, keys] attends to those of the same document up to itself,
-// and with a window only to the last ones.
+// Returns the attention mask bool [N, 1, queries, keys] for the last `queries` tokens. `documents` [N, keys] has equal values for the
+// tokens of a document. A token attends to the tokens of its document up to itself; with a window, only to the last `window` of them.
 at::Tensor visible_in_documents(const at::Tensor& documents, int64_t queries, int64_t window) {
   const int64_t keys = documents.size(1), before = keys - queries;
   const at::Tensor places = at::arange(keys, documents.options().dtype(at::kLong)), asked = places.narrow(0, before, queries).unsqueeze(1);
@@ -64,9 +64,10 @@ at::Tensor visible_in_documents(const at::Tensor& documents, int64_t queries, in
   return documents.narrow(1, before, queries).unsqueeze(2).eq(documents.unsqueeze(1)).logical_and(earlier).unsqueeze(1);
 }
 
-// Returns the mask of packed documents, which the first layer of a pass makes. It is added to the scores and has their dtype: of a bool
-// mask, scaled_dot_product_attention makes such a one in each layer, and autograd keeps them all. The fused kernel of NPUs takes only bool
-// masks (ScaledDotProductAttentionKernelNpuOpApi.cpp of op-plugin).
+// Returns the mask of packed documents. The first layer of a pass creates it, and later layers reuse it. On CPUs and CUDA devices it is
+// added to the scores and has their dtype: from a bool mask, scaled_dot_product_attention would create such a mask in each layer, and
+// autograd would keep all of them. On NPUs it is bool, because their fused kernel accepts only bool masks
+// (ScaledDotProductAttentionKernelNpuOpApi.cpp of op-plugin).
 at::Tensor packed_mask(const ForwardContext& context, const at::Tensor& positions, int64_t window, const at::Tensor& q) {
   const bool is_added = q.is_cpu() || q.is_cuda();
   at::Tensor mask = context.get(kMask);
@@ -77,7 +78,8 @@ at::Tensor packed_mask(const ForwardContext& context, const at::Tensor& position
   return mask;
 }
 
-// Returns a tensor that begins with `held` [N, heads, tokens, size] and has room for `more` tokens, and for later ones up to `longest`.
+// Returns a tensor that begins with `held` [N, heads, tokens, size] and has room for at least `more` further tokens. It also reserves room
+// for later tokens, up to `longest` tokens in total.
 at::Tensor with_room(const at::Tensor& held, int64_t more, int64_t longest) {
   auto sizes = held.sizes().vec();
   const auto tokens = sizes[2];
@@ -135,8 +137,8 @@ std::shared_ptr<Linear> normal_linear(torch::nn::Module& owner, const std::strin
 }
 
 // Checks ids on a CPU. Without this check, an index outside of the table ends in an operator's error that mentions neither the token nor
-// the vocabulary. It uses no operators, so that a trace of the network does not contain it, and skips other devices, where it would wait
-// for the values.
+// the vocabulary. The check uses no operators, so that a trace of the network does not contain them. It skips other devices, because it
+// would have to wait for their values.
 void check_ids(const char* network, const char* what, const at::Tensor& tokens, int64_t rows, const char* option) {
   if (!tokens.is_cpu()) return;
   const auto ids = tokens.accessor<int64_t, 2>();

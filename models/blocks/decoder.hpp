@@ -56,39 +56,40 @@ struct DecoderOptions {
   double residual_std = 0;  // standard deviation for the last layer of each branch
 };
 
-// Where tokens are, if that does not follow from their order alone: in packed documents, and in padded rows.
+// The positions and the mask of tokens if they do not follow from the order of the tokens alone: in packed documents, and in padded rows.
 struct TokenPlaces {
-  at::Tensor positions{};  // int64 [N, tokens]; undefined: they follow those of the cached tokens
-  // Returns the mask of attention() for queries [N, heads, tokens, size], [N, 1, tokens, keys]. Empty: a token attends to those up to
-  // itself.
+  at::Tensor positions{};  // int64 [N, tokens]; undefined: the positions after those of the cached tokens
+  // Returns the mask [N, 1, tokens, keys] that attention() needs for queries [N, heads, tokens, size]. Empty: a token attends to itself and
+  // to all earlier tokens.
   std::function<at::Tensor(const at::Tensor& q)> mask{};
   at::Tensor cos{}, sin{};  // rotations at `positions`, fp32 [N, 1, tokens, frequencies], from Rotary::look_up()
 };
 
-// Returns the "position_ids" [N, T] that a batch of packed documents has for `tokens` [N, T], 0 for the first token of each document;
-// undefined for another batch. Error(Usage) for another shape, Error(Data) on a CPU for a position that is not below `positions`.
+// Returns the "position_ids" [N, T] of a batch of packed documents with the tokens [N, T]; the first token of each document has position 0.
+// Undefined for other batches. Error(Usage) for another shape; Error(Data), only on a CPU, for a position that is not below `positions`.
 at::Tensor packed_positions(const ForwardContext& context, const char* network, const at::Tensor& tokens, int64_t positions);
-// Returns the places of packed documents for a block; those of another batch are empty. A token attends to the last `window` tokens of its
-// document, itself included; 0: to all up to itself. All layers of a pass share the mask that the first one puts into the context.
+// Returns the places of a batch of packed documents for a block; empty places for other batches. A token attends to the last `window`
+// tokens of its document, itself included; with a window of 0, to itself and to all earlier tokens of its document. All layers of a pass
+// share the mask that the first layer puts into the context.
 TokenPlaces packed_places(const ForwardContext& context, int64_t window = 0);
 
-// Returns the places of `count` tokens after `before` others, in rows that begin with `padding` [N] tokens without meaning.
+// Returns the places of `count` tokens after `before` others, in rows whose first `padding` [N] tokens are padding.
 TokenPlaces padded_places(const at::Tensor& padding, int64_t before, int64_t count, int64_t window = 0);
 
-// Keys and values [N, heads, tokens, dim / heads] of the tokens that an attention layer has processed; undefined before the first.
+// Keys and values [N, heads, tokens, dim / heads] of the tokens that an attention layer has processed; undefined before the first token.
 class KeyValueCache {
  public:
-  // `longest`: the most tokens for which room is taken in advance.
+  // `longest`: the largest number of tokens for which memory is reserved in advance.
   explicit KeyValueCache(int64_t longest) : longest_(longest) {}
 
   at::Tensor keys, values;
   int64_t tokens() const { return keys.defined() ? keys.size(2) : 0; }
-  // Appends those of new tokens.
+  // Appends the keys and values of new tokens.
   void add(const at::Tensor& k, const at::Tensor& v);
 
  private:
   int64_t longest_;
-  at::Tensor key_room_, value_room_;  // with space for more tokens: copying all of them for each new one would take a time that grows
+  at::Tensor key_room_, value_room_;  // have room for more tokens, so that a new token does not copy all earlier ones
 };
 
 // Causal self-attention. Parameters: qkv [3 dim, dim] (queries, keys, values), proj [dim, dim].
@@ -111,7 +112,7 @@ class RmsNorm : public torch::nn::Module {
  public:
   RmsNorm(int64_t dim, double eps);
 
-  // Normalises [..., dim]; returns the dtype of x.
+  // Normalises x [..., dim]. The result has the dtype of x.
   at::Tensor forward(const at::Tensor& x) const;
 
   at::Tensor weight;
@@ -130,10 +131,10 @@ class Rotary {
   // `scale` is a factor on the rotated vectors.
   Rotary(const at::Tensor& frequencies, int64_t context, double scale = 1);
 
-  // Sets cos and sin of places with positions.
+  // Sets `cos` and `sin` of places from their `positions`.
   void look_up(TokenPlaces& places) const;
-  // Rotates [N, heads, tokens, head_size], the first token at position `before`, or by the cos and sin of `places` if they are defined;
-  // returns the dtype of x.
+  // Rotates x [N, heads, tokens, head_size]. The first token has the position `before`; if `places` has cos and sin, these are used
+  // instead. The result has the dtype of x.
   at::Tensor operator()(const at::Tensor& x, int64_t before = 0, const TokenPlaces& places = {}) const;
   // Returns a sliding-window mask, bool [queries, keys]: each of the last `queries` of `keys` tokens attends to its last `window` tokens.
   at::Tensor within(int64_t window, int64_t queries, int64_t keys, at::Device device) const;
@@ -242,9 +243,9 @@ Model model_of_blocks(const std::string& name, const std::shared_ptr<Net>& net, 
   return chain_blocks(std::move(model));
 }
 
-// Returns a sequence of a network that also has embed(tokens, before, places), block(i, x, cache, places), context(), and
-// padded(padding, before, count), which returns places. `padding` [N]: how many tokens at the beginning of each row are padding; undefined:
-// none.
+// Returns a function that reads a sequence in pieces. In addition to the members that model_of_blocks() needs, the network must have
+// embed(tokens, before, places), block(i, x, cache, places), context(), and padded(padding, before, count), which returns places. `padding`
+// [N]: number of padding tokens at the beginning of each row; undefined: no padding.
 template <class Net>
 Continuation decoder_sequence(const std::shared_ptr<Net>& net, const at::Tensor& padding = {}) {
   auto caches = std::make_shared<std::vector<KeyValueCache>>(net->blocks.size(), KeyValueCache(net->context()));
@@ -257,8 +258,8 @@ Continuation decoder_sequence(const std::shared_ptr<Net>& net, const at::Tensor&
   };
 }
 
-// Returns a model of a network that has what decoder_sequence() needs, and embed and block with the context as first argument, which use
-// packed_positions() and packed_places().
+// Returns a model of a network that has the members that decoder_sequence() needs. Its overloads of embed and block with the context as
+// first argument must use packed_positions() and packed_places().
 template <class Net, class Options>
 Model decoder_model(const std::string& name, const std::shared_ptr<Net>& net, const Options& options) {
   Model model = model_of_blocks(name, net, options, /*packs_documents=*/true);

@@ -23,8 +23,8 @@ std::shared_ptr<torch::nn::LayerNormImpl> add_layer_norm(torch::nn::Module& owne
   return owner.register_module<torch::nn::LayerNormImpl>(name, std::make_shared<LayerNormWithoutBias>(options));
 }
 
-// Applies the norm to low-precision tokens with fp32 parameters, too. The CPU kernel accepts both dtypes together; other devices need a
-// single one (autocast converts).
+// Also supports low-precision tokens with fp32 parameters. The CPU kernel accepts mixed dtypes; other devices need a single dtype, to which
+// autocast, if enabled, converts.
 at::Tensor layer_norm(const at::Tensor& x, const torch::nn::LayerNormImpl& norm) {
   const auto dtype = norm.weight.scalar_type();
   const bool mixed = x.scalar_type() != dtype && !x.is_cpu() && !at::autocast::is_autocast_enabled(x.device().type());

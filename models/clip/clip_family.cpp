@@ -91,7 +91,7 @@ void read_clip(const Json& config, HubNetwork& out) {
   auto text = tower_of(config, out, "text", 512, 8);
   text.size("vocab_size", 49408, "vocab_size");
   text.size("max_position_embeddings", 77, "context");
-  // Files of the first years have 2: transformers then reads a text at its token with the largest id.
+  // Files of the first years have the value 2, for which transformers reads a text at its token with the largest id.
   const auto end = static_cast<int64_t>(text.number("eos_token_id", 49407).value_or(49407));
   text.set("eos_token_id", std::to_string(end), "end_token", ConfigNode(end == 2 ? int64_t{-1} : end));
   text.finish();

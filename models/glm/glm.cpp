@@ -35,17 +35,18 @@ struct GlmPlaces {
   at::Tensor cos, sin;  // fp32 [N, 1, queries, 2, head_size / 4], for the first and the second position
 };
 
-// The documents in rows of tokens: for each token the index of the first and of the last one of its document, int64 [N, T]. Undefined: each
-// row is a document.
+// The documents in rows of tokens: for each token, the indices of the first and the last token of its document, int64 [N, T]. If they are
+// undefined, each row is one document.
 struct GlmDocuments {
   at::Tensor firsts{}, lasts{};
 
-  // Counts the true elements of a document up to each token: bool [N, T] to int64 [N, T].
+  // Counts, for each token, the true elements of its document up to the token: bool [N, T] to int64 [N, T].
   at::Tensor running(const at::Tensor& rows) const {
     const at::Tensor counts = rows.cumsum(1);
     return firsts.defined() ? counts - (counts - rows.to(at::kLong)).gather(1, firsts) : counts;
   }
-  // Counts those of the complete document, to [N, T], or [N, 1] if each row is one. With cumsum, because NPUs do not sum int64.
+  // Counts the true elements of each token's complete document: [N, T], or [N, 1] if each row is one document. Uses cumsum, because NPUs do
+  // not sum int64.
   at::Tensor total(const at::Tensor& rows) const {
     const at::Tensor counts = running(rows);
     return lasts.defined() ? counts.gather(1, lasts) : counts.select(1, -1).unsqueeze(1);
@@ -57,8 +58,8 @@ class GlmPlaceTable {
  public:
   explicit GlmPlaceTable(const GlmOptions& options);
 
-  // Computes the places of the tokens [N, T] that follow the first `before`. Uses only tensor operators, so that the host does not wait for
-  // a device.
+  // Computes the places of the tokens of each row of `tokens` [N, T], except the first `before` ones. Uses only tensor operators, so that
+  // the host does not wait for a device.
   GlmPlaces operator()(const at::Tensor& tokens, int64_t before = 0, const GlmDocuments& documents = {}) const;
 
  private:
@@ -73,14 +74,14 @@ class GlmPlaceTable {
 
 constexpr double kTheta = 10000;
 
-// Returns the index of the first `token` in the prefix [N, T] of a document; the prefix's `length` if it has none.
+// Returns the index of the first `token` in the prefix [N, T] of a document; the `length` of the prefix if there is no such token.
 at::Tensor place_in_prefix(const at::Tensor& tokens, int64_t token, const at::Tensor& prefix, const at::Tensor& length,
                            const GlmDocuments& documents) {
   const at::Tensor from_it_on = documents.running(tokens.eq(token).logical_and(prefix)).gt(0).logical_and(prefix);
   return length - documents.total(from_it_on);
 }
 
-// Returns the documents of a row in which each begins with position 0.
+// Returns the documents of packed rows from the positions of their tokens: each document begins with position 0.
 GlmDocuments packed_documents(const at::Tensor& positions) {
   const int64_t count = positions.size(1);
   const at::Tensor index = at::arange(count, positions.options()).expand_as(positions), begins = positions.eq(0);
@@ -90,7 +91,7 @@ GlmDocuments packed_documents(const at::Tensor& positions) {
   return {.firsts = firsts, .lasts = lasts};
 }
 
-// Returns the documents of rows of `count` tokens whose first `padding` [N] ones are a document without meaning.
+// Returns the documents of rows of `count` tokens. The first `padding` [N] tokens of each row are padding and form a document of their own.
 GlmDocuments padded_documents(const at::Tensor& padding, int64_t count) {
   const at::Tensor begins = padding.unsqueeze(1), index = at::arange(count, padding.options()).unsqueeze(0);
   const at::Tensor real = index.ge(begins);
@@ -100,8 +101,8 @@ GlmDocuments padded_documents(const at::Tensor& padding, int64_t count) {
 GlmPlaceTable::GlmPlaceTable(const GlmOptions& o) : bos_(o.bos_token), gmask_(o.gmask_token), mask_(o.mask_token) {
   const int64_t half = o.dim / o.heads / 2;
   const auto fp32 = at::TensorOptions().dtype(at::kFloat);
-  // Computes in fp16, because the published network was trained with fp16 frequencies: at position 2000, exact ones would rotate by up to
-  // half a radian more.
+  // Computes in fp16, because the published network was trained with fp16 frequencies: at position 2000, exact frequencies would rotate by
+  // up to half a radian more.
   const at::Tensor frequencies = at::pow(kTheta, -at::arange(0, half, 2, fp32) / static_cast<double>(half)).to(at::kHalf).to(at::kFloat);
   const at::Tensor angles = at::outer(at::arange(o.context + 1, fp32), frequencies);
   cos_ = angles.cos();
@@ -142,8 +143,8 @@ GlmPlaces GlmPlaceTable::operator()(const at::Tensor& tokens, int64_t before, co
   return {.visible = visible.unsqueeze(1), .cos = at::embedding(cos, asked).unsqueeze(1), .sin = at::embedding(sin, asked).unsqueeze(1)};
 }
 
-// Rotates both halves of x [N, heads, tokens, head_size], each in Llama's layout: component i of a half's first half and component i of its
-// second half are rotated as a pair. Returns the dtype of x.
+// Rotates both halves of x [N, heads, tokens, head_size]. Each half has Llama's layout: component i of its first half and component i of
+// its second half are rotated as a pair. The result has the dtype of x.
 at::Tensor rotated_in_halves(const at::Tensor& x, const GlmPlaces& places) {
   const int64_t quarter = x.size(3) / 4;
   const auto parts = x.unflatten(3, {2, 2, quarter}).unbind(4);
@@ -158,7 +159,7 @@ namespace npu_train {
 namespace {
 
 constexpr double kGlmStd = 0.02;                                                       // standard deviation for embedding and head
-constexpr const char *kVisible = "glm.visible", *kCos = "glm.cos", *kSin = "glm.sin";  // names of values for the blocks, from embed()
+constexpr const char *kVisible = "glm.visible", *kCos = "glm.cos", *kSin = "glm.sin";  // names of the values from embed() for the blocks
 
 struct GlmBlocks : torch::nn::Module {
   GlmBlocks() : torch::nn::Module("Blocks") {}
@@ -170,8 +171,8 @@ struct GlmMlp : torch::nn::Module {
 
 int64_t glm_hidden(const GlmOptions& o) { return o.hidden > 0 ? o.hidden : 4 * o.dim; }
 
-// Returns the standard deviation with which a layer's outputs are as large as its inputs, at every width, because its branch is added to
-// normalised values.
+// Returns the standard deviation of a layer's weights with which its outputs are as large as its inputs, at every width. This is needed
+// because the outputs of its branch are added to normalised values.
 double glm_std(int64_t in) { return 1 / std::sqrt(static_cast<double>(in)); }
 
 // Attention of GLM. Parameters, with biases: query_key_value [3 dim, dim], interleaved per head; proj [dim, dim].
@@ -275,10 +276,10 @@ class Glm : public torch::nn::Module {
 
   int64_t context() const { return context_; }  // tokens of the longest sequence
 
-  // Returns a token that is no bos.
+  // Returns a token other than bos.
   int64_t plain_token() const { return bos_token_ == 0 ? vocab_size_ - 1 : 0; }
 
-  // Returns whether a row of `piece` contains the first bos of its sequence, after `earlier` tokens.
+  // Returns whether any row of `piece`, which follows the tokens `earlier`, contains the first bos of its sequence.
   bool ends_a_prefix(const at::Tensor& earlier, const at::Tensor& piece) const {
     const auto has = [this](const at::Tensor& tokens) { return tokens.eq(bos_token_).any(1); };
     return has(piece).logical_and(has(earlier).logical_not()).any().item<bool>();
@@ -297,11 +298,11 @@ class Glm : public torch::nn::Module {
 // The state of a sequence that is read in pieces.
 struct GlmSequence {
   std::shared_ptr<Glm> net;
-  at::Tensor padding{};  // [N]: number of tokens at the beginning of each row that are no part of it; undefined: none
+  at::Tensor padding{};  // [N]: number of padding tokens at the beginning of each row; undefined: no padding
   at::Tensor tokens{};   // [N, T]; undefined before the first piece
   std::vector<detail::KeyValueCache> caches{};
 
-  // A bos in the padding would end a prefix.
+  // Replaces the tokens of the padding, because a bos in it would end a prefix.
   at::Tensor without_padding(const at::Tensor& piece, int64_t before) const {
     if (!padding.defined()) return piece;
     const at::Tensor index = at::arange(before, before + piece.size(1), padding.options());

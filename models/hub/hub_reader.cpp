@@ -23,8 +23,8 @@ std::string number_text(double value) {
   return value == std::floor(value) && std::abs(value) < 1e15 ? std::to_string(static_cast<int64_t>(value)) : shortest(value);
 }
 
-// Keys that any network of transformers may have and that do not affect the logits: names, settings of programs and of generation, and
-// dropouts and initial values, which may be chosen for each training.
+// Keys that any network of transformers may have and that do not affect the logits: names, settings of programs, settings of text
+// generation, and the dropout rates and initial values, which each training may choose.
 const std::set<std::string>& keys_of_all() {
   static const std::set<std::string> all = {"_attn_implementation",
                                             "_attn_implementation_autoset",

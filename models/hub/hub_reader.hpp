@@ -19,7 +19,8 @@ class HubReader {
   // `section` is the key of an object in `config`; "": config itself.
   HubReader(const Json& config, HubNetwork& network, const std::string& section = "");
 
-  // Return the value; nullopt if it is null or has another type.
+  // Return the value, or `standard` if the file lacks the key. If the value is null or has another type, number() returns nullopt, and
+  // text() returns `standard`.
   std::optional<double> number(const std::string& key, std::optional<double> standard);
   std::string text(const std::string& key, const std::string& standard);
   // Returns whether the file has the key with a value other than null.
@@ -27,7 +28,7 @@ class HubReader {
   // Returns the object under the key, or nullptr.
   const Json* object(const std::string& key);
 
-  // Reads a size that the shapes of the tensors determine, so a missing key is not compared. `zero`: meaning of 0 in our option.
+  // Reads a size that the shapes of the tensors determine, so a missing key is not compared. `zero`: the size that 0 means in our option.
   int64_t size(const std::string& key, int64_t standard, const std::string& option, double zero = 0);
   // Reads and returns a number of heads. The shapes do not determine it, but a named size includes it.
   double heads(const std::string& key, int64_t standard, const std::string& option = "heads");
@@ -43,12 +44,12 @@ class HubReader {
   void set(const std::string& key, const std::string& theirs, const std::string& option, const ConfigNode& value, bool size = false,
            double zero = 0);
 
-  // Requires a fixed property of our network. Other values are foreign; a missing key and null agree.
+  // Requires a fixed property of our network. Other values are foreign, but a missing key and null are accepted.
   void must_be(const std::string& key, const Json& ours);
   // Declares the classes of transformers whose tensors our network has.
   void architectures(const std::set<std::string>& known);
   bool has_architecture(const std::string& name) const;
-  // Reads the number of classes if the file is of one of these classes of transformers, which have a classifier head.
+  // Reads the number of classes if the file names one of these classes of transformers, which have a classifier head.
   void classes(const std::set<std::string>& classifiers);
   // Marks keys that do not change the outputs.
   void unused(const std::set<std::string>& keys) { read_.insert(keys.begin(), keys.end()); }

@@ -98,8 +98,8 @@ class InternVl : public torch::nn::Module {
     language = register_module("language", std::make_shared<detail::Llama>(o, kInternVl));
   }
 
-  // Returns the vectors of tokens [N, T], with those of an image [N or 1, places.count, dim] in place of the image tokens. They follow
-  // `before` earlier tokens, of which `images_before` are image tokens.
+  // Returns the vectors of tokens [N, T]. The vectors of an image [N or 1, places.count, dim] replace those of the image tokens. The tokens
+  // follow `before` earlier tokens, of which `images_before` are image tokens.
   at::Tensor embed(const at::Tensor& tokens, const at::Tensor& image, int64_t before = 0, int64_t images_before = 0) const {
     const at::Tensor x = language->embed(tokens, before);
     check_places(tokens, images_before);

@@ -1,4 +1,4 @@
-// The config.json of Llama, of Mistral (a Llama with a sliding window), and of others with the same keys.
+// The config.json of Llama, of Mistral (a Llama with a sliding window), and of other networks with the same keys.
 #pragma once
 
 #include "models/hub/hub_reader.hpp"

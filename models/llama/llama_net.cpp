@@ -17,7 +17,7 @@ namespace npu_train::detail {
 namespace {
 
 constexpr double kLlamaStd = 0.02;
-constexpr const char *kRotaryCos = "llama.cos", *kRotarySin = "llama.sin";  // names of values for the blocks
+constexpr const char *kRotaryCos = "llama.cos", *kRotarySin = "llama.sin";  // names of the values that the blocks share
 
 struct LlamaBlocks : torch::nn::Module {
   LlamaBlocks() : torch::nn::Module("Blocks") {}
@@ -108,14 +108,14 @@ Llama::Llama(const LlamaOptions& o, const char* network)
   init::normal_(head_->weight, kLlamaStd);
 }
 
-// Only the blocks rotate by the positions.
+// Does not use the positions, because only the blocks rotate vectors.
 at::Tensor Llama::embed(const at::Tensor& tokens, int64_t before, const TokenPlaces& /*places*/) {
   check_tokens(network_, tokens, before, context_, vocab_size_);
   return token_embedding_->forward(tokens);
 }
 
 at::Tensor Llama::embed(const ForwardContext& context, const at::Tensor& tokens) {
-  packed_positions(context, network_, tokens, context_);  // checks them
+  packed_positions(context, network_, tokens, context_);  // checks the positions
   return embed(tokens);
 }
 

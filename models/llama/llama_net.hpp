@@ -35,19 +35,19 @@ class Llama : public torch::nn::Module {
   // Maps tokens [N, T] after `before` earlier ones to vectors [N, T, dim].
   at::Tensor embed(const at::Tensor& tokens, int64_t before = 0, const TokenPlaces& places = {});
   at::Tensor block(size_t i, const at::Tensor& x, KeyValueCache* cache = nullptr, const TokenPlaces& places = {});
-  // embed() and block() of a batch, which may have packed documents.
+  // Compute embed() and block() for a batch, which may have packed documents.
   at::Tensor embed(const ForwardContext& context, const at::Tensor& tokens);
   at::Tensor block(const ForwardContext& context, size_t i, const at::Tensor& x);
   // Maps vectors to logits [N, T, vocab_size].
   at::Tensor head(const at::Tensor& x);
   int64_t context() const { return context_; }  // tokens of the longest sequence
-  // Returns the places of `count` tokens after `before` others, in rows that begin with `padding` [N] tokens without meaning.
+  // Returns the places of `count` tokens after `before` others, in rows whose first `padding` [N] tokens are padding.
   TokenPlaces padded(const at::Tensor& padding, int64_t before, int64_t count) const;
 
   std::vector<std::shared_ptr<LlamaBlock>> blocks;
 
  private:
-  // Returns the places of packed documents. The first block of a pass looks the rotations up for all.
+  // Returns the places of packed documents. The first block of a pass looks up the rotations for all blocks.
   TokenPlaces packed(const ForwardContext& context) const;
 
   const char* network_;
@@ -59,7 +59,7 @@ class Llama : public torch::nn::Module {
   std::shared_ptr<Linear> head_;
 };
 
-// Throws Error(Usage) for sizes that do not divide.
+// Throws Error(Usage) for invalid options, such as sizes that do not divide.
 void check_llama_options(const LlamaOptions& options, const char* network);
 
 }  // namespace npu_train::detail

@@ -25,7 +25,8 @@ struct ScriptGroup : nn::Module {
   using nn::Module::Module;
 };
 
-// Replaces the script's tensors by those of `to`, which must have the same names. Returns false if the names differ.
+// Moves the values of the script's tensors into the tensors of `to`, and makes the script use these tensors. Returns false if the names
+// differ.
 bool share_tensors(nn::Module& to, jit::Module& script) {
   const auto parameters = to.named_parameters(false), buffers = to.named_buffers(false);
   for (const auto& p : script.named_parameters(false))
@@ -42,8 +43,8 @@ bool share_tensors(nn::Module& to, jit::Module& script) {
   return true;
 }
 
-// Returns a libtorch normalisation layer that shares the script's tensors, so that the precision recognises it (fp32 in bf16-true); nullptr
-// for other modules.
+// Returns a libtorch normalisation layer that shares the script's tensors; nullptr for other modules. Precision recognises such a layer by
+// its class and keeps it in fp32 in bf16-true.
 std::shared_ptr<nn::Module> norm_for(jit::Module& script) {
   const auto type = class_of(script);
   at::Tensor scale;

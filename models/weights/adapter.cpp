@@ -24,7 +24,7 @@ constexpr const char* kAdapter = "adapter";
 constexpr const char* kAdapterConfigFile = "adapter_config.json";
 constexpr JsonLimits kAdapterConfigLimits{.depth = 16, .values = 100'000, .max_bytes = uint64_t{4} << 20};
 
-// Rejects an adapter in which the key is switched on, because it computes more than W + scale B A.
+// Rejects an adapter in which the key is switched on, because such an adapter computes more than W + scale B A.
 void must_be_off(const Json& config, const char* key, const std::string& where) {
   const auto* value = config.find(key);
   if (value == nullptr || value->is_null()) return;
@@ -91,7 +91,7 @@ class ParametersByAnyName {
     if (family_ == nullptr) return nullptr;
     for (const auto& naming : family_->namings) {
       const auto* p = parameters_.find(naming.ours(name));
-      // Skips the second name of a tied tensor: an adapter under that name has a separate head.
+      // Skips the second name of a tied tensor, because an adapter with that name belongs to a separate head.
       if (p == nullptr || !naming.theirs(p->name).ends_with(name)) continue;
       transposed = naming.transposes(name);
       return p;
@@ -184,7 +184,7 @@ LoraOptions joined_options(const LoraOptions& given, const Adapter& adapter) {
     for (const auto& name : matching_names(out.targets, pattern)) chosen.insert(name);
   check(given.targets.empty() || chosen.size() == out.targets.size(), ErrorKind::Usage, kAdapter, "lora.targets selects ", chosen.size(),
         " of the ", out.targets.size(), " layers of the adapter in ", given.from, "; hint: omit targets with from");
-  out.dropout = given.dropout;  // dropout rate of this training, not of the adapter's
+  out.dropout = given.dropout;  // dropout rate of this training, not of the one that made the adapter
   out.also_train.insert(out.also_train.end(), given.also_train.begin(), given.also_train.end());
   return out;
 }

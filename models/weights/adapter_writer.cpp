@@ -52,7 +52,7 @@ struct WrittenAdapter {
   bool transposed = true;                      // true: all of these layers store their matrices as [in, out]
 };
 
-// Collects the trained modules, which PEFT stores completely; of a layer with an adapter it stores only the adapter.
+// Collects the trained modules, which PEFT stores completely. For a layer with an adapter, PEFT stores only the adapter.
 void add_saved_modules(const LoraOptions& options, const NamedTensors& network, const AdapterNames& names, WrittenAdapter& out) {
   std::vector<std::string> ours;
   for (const auto& [name, tensor] : network) ours.push_back(name);

@@ -15,8 +15,8 @@
 namespace npu_train {
 namespace {
 
-// Returns how many tokens of a ViT precede the square of patches: 1 (class token), 2 (with a distillation token) or 0; -1 if no number
-// leaves a square. At most one of them does.
+// Returns how many tokens of a ViT precede the square of patches: 1 (class token), 2 (with a distillation token) or 0; -1 if none of these
+// numbers leaves a square. At most one of them does.
 int64_t first_tokens_of(int64_t tokens) {
   for (const int64_t first : {1, 2, 0})
     if (side_of_square(tokens - first) > 0) return first;
@@ -62,8 +62,9 @@ at::Tensor resize_patches(const at::Tensor& projection, int64_t patch_size) {
   check(projection.dim() == 4 && projection.size(2) == projection.size(3) && projection.size(2) > 0 && patch_size > 0, ErrorKind::Usage,
         "resize_patches", "a projection of shape ", projection.sizes(), " for patches of ", patch_size,
         " pixels; the shape must be [dim, channels, p, p]");
-  // Computes the matrix of one direction, because the resize is the product of a resize along rows and one along columns. Row i of the
-  // identity is a line of p pixels in which only pixel i is 1. (As a column of width 1, the result would be wrong in libtorch 2.13.)
+  // Computes the matrix that resizes along one direction, because the resize is the product of a resize along rows and one along columns.
+  // Row i of the identity is a line of p pixels in which only pixel i is 1. (If the lines were columns of width 1, the result would be
+  // wrong in libtorch 2.13.)
   const auto p = projection.size(2);
   const auto resize = interpolated(at::eye(p, at::kDouble).reshape({1, 1, p, p}), p, patch_size).reshape({p, patch_size}).t();
   const auto inverse = at::linalg_pinv(resize);

@@ -23,16 +23,17 @@ struct Naming {
   std::vector<NameRule> rules;             // rules, of which the first two occur in every file of the family
   NameRule head;                           // rule for the head; empty if the head is not a separate layer
   bool splits_projections = false;         // the library stores three projections for query, key and value instead of one
-  std::string tied = {};                   // name of the tensor that is also the head in networks without a separate one
+  std::string tied = {};                   // name of the tensor that is also the head in networks without a separate head
   std::vector<std::string> unneeded = {};  // patterns of block tensors that follow from the options, such as masks
-  std::vector<std::string> foreign = {};   // patterns of tensors outside of blocks that our network never has, and that change its outputs
+  std::vector<std::string> foreign = {};   // patterns of tensors outside of blocks that our network never has, and that change the outputs
 
   // Translate a name of this naming to torchvision's, and back; "" if it is unknown.
   std::string ours(std::string_view name) const;
   std::string theirs(std::string_view name) const;
   // Returns whether the matrix with that name is the transpose of ours.
   bool transposes(std::string_view theirs) const;
-  // Returns whether the file's network computes with this tensor, which ours does not have, because it belongs to a block or is foreign.
+  // Returns whether the file's network computes with this tensor, which our network does not have. True for tensors of blocks that are not
+  // `unneeded`, for optional parts of the network, and for `foreign` tensors.
   bool computes_with(std::string_view theirs) const;
   // Returns how many of `names` belong to this naming; 0 unless the first two rules match.
   size_t matches(const std::vector<std::string>& names) const;

@@ -21,7 +21,7 @@ class WeightShapes {
 
   // Returns -1 if the tensor or dimension does not exist.
   int64_t size(const std::string& name, size_t dimension) const;
-  // Counts the layers that have this tensor, numbered from 0 without a gap.
+  // Counts the layers by their tensors `before` + number + `after`, which are numbered from 0 without a gap.
   int64_t layers(const std::string& before, const std::string& after) const;
   // Returns the value of tie_embeddings: "true" if the head is the token embedding, "false" if it is another tensor.
   std::string tied_head() const;

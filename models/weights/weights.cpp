@@ -78,7 +78,7 @@ WeightsReport load_weights(torch::nn::Module& module, const NamedTensors& tensor
   }
   source.list_unused(options.head);
   report.fitting_keys = keys_of_file(targets, source.translated());
-  // Tensors that are filled already, because a file may contain a tied tensor under only one of its names.
+  // Tensors that are filled. A tied tensor is not missing if the file contains it under only one of its names.
   std::unordered_set<const at::TensorImpl*> filled;
   for (const auto& copy : copies) filled.insert(copy.first.unsafeGetTensorImpl());
   std::erase_if(report.missing, [&](const std::string& name) {

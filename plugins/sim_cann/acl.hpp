@@ -14,5 +14,6 @@ inline int refuse(const char* function) {
 
 }  // namespace sim_cann
 
-/// Returns how often each call was put into a stream, and how often the host waited for one: lines "NAME COUNT", valid until the next call.
+/// Returns how often each function and operator was put into a stream, and how often the host waited, as lines "NAME COUNT". The text is
+/// valid until the next call.
 SIM_CANN_ENTRY const char* sim_cann_calls();

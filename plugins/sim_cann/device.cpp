@@ -13,7 +13,7 @@
 namespace sim_cann {
 namespace {
 
-// Graphs: the table of products of aclmdlRICaptureBegin in the documents of CANN; of these chips only the first generation has none.
+// has_graphs follows the table of products of aclmdlRICaptureBegin in CANN's documents. Of these chips, only the first generation has none.
 constexpr std::array<Soc, 8> kSocs = {{{"Ascend910A", 32, 32, 32, true, false, false},
                                        {"Ascend910B1", 64, 24, 48, false, true, true},
                                        {"Ascend910B2", 64, 24, 48, false, true, true},
@@ -25,7 +25,7 @@ constexpr std::array<Soc, 8> kSocs = {{{"Ascend910A", 32, 32, 32, true, false, f
 
 [[noreturn]] void end_with(const std::string& text) {
   std::fprintf(stderr, "sim_cann: %s\n", text.c_str());
-  std::_Exit(2);  // CANN's functions have no way to report it before a device is opened
+  std::_Exit(2);  // CANN's functions cannot report an error before a device is opened
 }
 
 Soc find_soc() {
@@ -41,7 +41,7 @@ Soc find_soc() {
   end_with("SIM_CANN_SOC=" + std::string(set) + " is no chip that it plays; allowed: " + allowed);
 }
 
-// Returns the numbers of the process's devices in the machine. As with CANN, a process sees those in ASCEND_RT_VISIBLE_DEVICES.
+// Returns the numbers of the process's devices in the machine. As with CANN, a process sees the devices in ASCEND_RT_VISIBLE_DEVICES.
 std::vector<int> find_devices() {
   const char* set = std::getenv("SIM_CANN_DEVICES");
   int count = 1;
@@ -213,7 +213,7 @@ SIM_CANN_ENTRY int aclrtDeviceCanAccessPeer(int32_t* can, int32_t, int32_t) {
 }
 SIM_CANN_ENTRY int aclrtDeviceEnablePeerAccess(int32_t, uint32_t) { return kSuccess; }
 
-// Mode 0: results saturate, 1: they become infinite. A 910B supports both, a 910A only the first.
+// Mode 0: results saturate; mode 1: they become infinite. A 910B supports both modes, a 910A only mode 0.
 SIM_CANN_ENTRY int aclrtSetDeviceSatMode(int mode) {
   if (mode == 1 && soc().saturates) return fail(kInvalidParameter, std::string("EE1001: ") + soc().name + " has no mode with infinities");
   overflow_mode = mode;
@@ -240,7 +240,8 @@ SIM_CANN_ENTRY int aclrtGetLastError(int) { return kSuccess; }
 // Settings without an effect here.
 SIM_CANN_ENTRY int aclrtSetOpExecuteTimeOut(uint32_t) { return kSuccess; }
 SIM_CANN_ENTRY int aclrtSetOpWaitTimeout(uint32_t) { return kSuccess; }
-// Options are stored and can be read. Option 0, deterministic operators, needs no more, because the host's operators are deterministic.
+// Options are stored and can be read. Option 0 (deterministic operators) has no further effect, because the host's operators are
+// deterministic.
 SIM_CANN_ENTRY int aclrtSetSysParamOpt(int option, int64_t value) {
   if (option < 0 || option >= static_cast<int>(system_options.size())) return fail(kInvalidParameter, "EE1001: there is no such option");
   system_options[static_cast<size_t>(option)] = value;

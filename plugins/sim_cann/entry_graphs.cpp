@@ -27,7 +27,7 @@ SIM_CANN_ENTRY int aclmdlRIGetId(void* graph, uint32_t* id) {
 
 #define SIM_CANN_NO_GRAPH(NAME) \
   SIM_CANN_ENTRY int NAME() { return refuse(#NAME); }
-// Tasks that are changed between replays, conditional parts, and descriptions of a graph.
+// Functions for tasks that are changed between replays, for conditional parts, and for descriptions of a graph.
 SIM_CANN_NO_GRAPH(aclmdlRICaptureTaskGrpBegin)
 SIM_CANN_NO_GRAPH(aclmdlRICaptureTaskGrpEnd)
 SIM_CANN_NO_GRAPH(aclmdlRICaptureTaskUpdateBegin)

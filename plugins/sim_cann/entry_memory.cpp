@@ -11,7 +11,7 @@ using namespace sim_cann;
 
 namespace {
 
-// Whether an asynchronous copy may return before it ends. It may not if host memory is not page-locked.
+// Whether an asynchronous copy of this memory may return before it ends. Host memory that is not page-locked does not allow this.
 bool may_wait(const void* address) { return is_device_address(address) || is_page_locked(address); }
 
 constexpr const char* kKinds[] = {"host to host", "host to device", "device to host", "device to device"};
@@ -19,7 +19,7 @@ constexpr const char* kKinds[] = {"host to host", "host to device", "device to h
 int check_copy(const char* function, const void* to, size_t room, const void* from, size_t bytes, int kind) {
   const std::string name = std::string("EE1001: ") + function + ": ";
   if (bytes > room) return fail(kInvalidParameter, name + std::to_string(bytes) + " bytes do not fit into " + std::to_string(room));
-  if (kind < 0 || kind > 3 || bytes == 0) return kSuccess;  // other kinds are derived from the addresses
+  if (kind < 0 || kind > 3 || bytes == 0) return kSuccess;  // the addresses determine the direction of other kinds
   const bool from_device = is_device_address(from), to_device = is_device_address(to);
   if (from_device == (kind >= 2) && to_device == (kind % 2 == 1)) return kSuccess;
   const int is = (from_device ? 2 : 0) + (to_device ? 1 : 0);
@@ -53,7 +53,7 @@ int copy_in_stream(const char* function, void* to, size_t room, const void* from
   const int code = check_copy(function, to, room, from, bytes, kind);
   if (code != kSuccess) return code;
   const bool is_async = may_wait(to) && may_wait(from);
-  if (!is_async) {  // CANN makes it a synchronisation of the stream and a synchronous copy
+  if (!is_async) {  // CANN synchronises the stream and copies synchronously instead
     if (const int refused = check_stream_call(function, stream); refused != kSuccess) return refused;
     if (const int refused = check_unsafe_call(function, kCaptureForbidsAsync); refused != kSuccess) return refused;
   }
@@ -81,7 +81,7 @@ SIM_CANN_ENTRY int aclrtGetMemInfo(int, size_t* unused, size_t* total) {
 SIM_CANN_ENTRY int aclrtMallocHost(void** out, size_t bytes) { return allocate_on_host(bytes, out); }
 SIM_CANN_ENTRY int aclrtFreeHost(void* address) { return release_on_host(address); }
 SIM_CANN_ENTRY int aclrtPointerGetAttributes(const void* address, uint32_t* out) {
-  std::memset(out, 0, 7 * sizeof *out);  // the device, the kind of memory, the page size, four reserved
+  std::memset(out, 0, 7 * sizeof *out);  // the device, the kind of memory, the page size, and four reserved numbers
   const bool on_device = is_device_address(address);
   out[0] = static_cast<uint32_t>(on_device ? device_of(address) : 0);
   out[1] = on_device ? 1 : is_page_locked(address) ? 0 : 2;  // kinds of memory: 0 host, 1 device, 2 unregistered

@@ -81,7 +81,7 @@ SIM_CANN_ENTRY int aclrtStreamGetId(void* stream, int32_t* id) {
   *id = stream_of(stream)->id;
   return kSuccess;
 }
-SIM_CANN_ENTRY int aclrtSetStreamFailureMode(void*, uint64_t) { return kSuccess; }  // always as mode 1: a stream stops at its first failure
+SIM_CANN_ENTRY int aclrtSetStreamFailureMode(void*, uint64_t) { return kSuccess; }  // always mode 1: a stream stops at its first failure
 SIM_CANN_ENTRY int aclrtSetStreamOverflowSwitch(void*, uint32_t) { return kSuccess; }
 SIM_CANN_ENTRY int aclrtGetStreamOverflowSwitch(void*, uint32_t* on) {
   *on = 1;

@@ -7,14 +7,14 @@
 
 namespace sim_cann {
 
-/// What one capture kept. The first of its streams is where it began, and is the given stream of a replay; a replay has streams of the
-/// graph's own for the others.
+/// The calls that one capture has recorded. Stream 0 is the stream in which the capture began. A replay replaces stream 0 by the stream
+/// that its caller gives, and each other captured stream by one of the graph's own streams.
 struct Graph {
   enum class Kind { Task, Record, Wait };
   struct Item {
     Kind kind;
     size_t stream;     // index of the captured stream
-    size_t event = 0;  // number of the record, also for waits
+    size_t event = 0;  // number of a record; for a wait, the number of the record that it waits for
     Task task{};
     Accesses accesses{};
   };
@@ -42,14 +42,14 @@ Graphs& graphs() {
   return *all;
 }
 
-std::atomic<int> captures{0};  // captures that have begun and not ended, so that usual calls need no lock
+std::atomic<int> captures{0};  // captures that have begun and not ended; while there are none, calls need no lock
 thread_local CaptureMode exchanged = CaptureMode::Global;
 
 int refuse_call(int code, const char* function, const std::string& why) {
   return fail(code, std::string("EE1016: ") + function + ": " + why);
 }
 
-// Returns the graph that captures the stream. The caller holds the lock, as in all functions up to begin_capture().
+// Returns the graph that captures the stream. The caller must hold the lock, as for all functions up to begin_capture().
 GraphPointer capture_of(const Graphs& g, const Stream& stream) {
   for (const auto& [handle, graph] : g.all) {
     const auto& streams = graph->captured;
@@ -58,7 +58,7 @@ GraphPointer capture_of(const Graphs& g, const Stream& stream) {
   return nullptr;
 }
 
-// Returns the graph whose capture has the event's last record; nullptr if it has ended.
+// Returns the graph whose capture contains the event's last record; nullptr if there is none, or if its capture has ended.
 GraphPointer capture_of(const Event& event) {
   auto graph = event.graph.lock();
   return graph != nullptr && graph->status != CaptureStatus::None ? graph : nullptr;
@@ -88,7 +88,7 @@ bool is_joined(const Graph& graph) {
   return reaches_first;
 }
 
-// Returns 0, or why a capture gives no graph.
+// Returns 0, or the error because of which a capture produces no graph.
 int check_end(const Graph& graph) {
   constexpr const char* kName = "aclmdlRICaptureEnd";
   if (graph.mode != CaptureMode::Relaxed && graph.thread != std::this_thread::get_id())
@@ -110,7 +110,7 @@ std::optional<CaptureMode> strictest(const Graphs& g, const Counts& counts) {
   return out;
 }
 
-// Context::IsCaptureModeSupport of CANN's runtime.
+// Follows Context::IsCaptureModeSupport of CANN's runtime.
 bool unsafe_calls_are_allowed(const Graphs& g) {
   const auto everywhere = strictest(g, [](const Graph& graph) { return graph.device == current_device(); });
   if (!everywhere.has_value() || exchanged == CaptureMode::Relaxed) return true;
@@ -208,7 +208,7 @@ int replay(const void* handle, StreamHandle stream) {
   GraphPointer graph;
   if (const int code = find_graph(kName, handle, graph); code != kSuccess) return code;
   if (const int code = check_stream_call(kName, stream); code != kSuccess) return code;
-  add_task(stream, {kName, [] {}});  // one launch, which is counted
+  add_task(stream, {kName, [] {}});  // counts the replay as one launch
   std::vector<EventPointer> events(graph->records);
   for (auto& event : events) event = std::make_shared<Event>();
   for (const auto& item : graph->items) {

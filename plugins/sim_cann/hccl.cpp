@@ -28,8 +28,8 @@ struct Call {
 
 constexpr const char* kReductions[] = {"sum", "prod", "max", "min"};
 
-// Returns why the chip cannot reduce the dtype, else "". As documented, a 910A does not add int16 and bfloat16, others do not multiply
-// them.
+// Returns why the chip cannot reduce the dtype; "" if it can. As documented, a 910A does not reduce int16 and bfloat16, and other chips do
+// not multiply them.
 std::string why_not_reduced(int dtype, const DataType& type, int how) {
   if (how < 0 || how > 3) return "there is no reduction " + std::to_string(how);
   const std::string name = type.name;
@@ -39,7 +39,7 @@ std::string why_not_reduced(int dtype, const DataType& type, int how) {
   return "";
 }
 
-/// Sets the members of `call` and returns the error code of an invalid argument. `how`: the reduction, or -1.
+/// Sets the members of `call` and returns the error code of an invalid argument. `how`: the reduction; -1 if the collective has none.
 int begin(Call& call, const char* function, void* handle, int dtype, const std::string& more, int how = -1, int64_t root = -1) {
   call.function = function;
   const std::string name = function;
@@ -66,7 +66,7 @@ std::string elements(uint64_t count) { return "[" + std::to_string(count) + "]";
 char* bytes_at(const void* address, size_t bytes) { return static_cast<char*>(host_address(address, bytes)); }
 
 int put(const Call& call, void* stream, const Accesses& accesses, std::function<void()> run) {
-  // A collective has its number from its call, so it cannot be replayed.
+  // A collective gets its number when it is called, so it cannot be replayed.
   if (is_captured(stream)) return fail_call(kHcclNotSupported, call.what + ": sim_cann captures no collectives");
   enqueue(stream, call.function, std::move(run), accesses);
   return kHcclSuccess;
@@ -128,7 +128,7 @@ int exec_timeout(const CommConfig* config) {
   return static_cast<int>(std::min<int64_t>(seconds, 1 << 20) * 1000);
 }
 
-// Returns why HCCL cannot connect `ranks` ranks; "" if it can. A server has eight 910, in the case of the 910A as two rings of four.
+// Returns why HCCL cannot connect `ranks` ranks; "" if it can. A server has eight 910 chips; eight 910A are two rings of four.
 std::string why_not_so_many(uint32_t ranks) {
   const std::string name = soc().name;
   const bool fits = name == "Ascend910A"               ? ranks == 1 || ranks == 2 || ranks == 4 || ranks == 8
@@ -220,7 +220,7 @@ SIM_CANN_ENTRY int HcclGetRankId(void* handle, uint32_t* rank) {
   *rank = static_cast<uint32_t>((*static_cast<Comm*>(handle))->rank);
   return kHcclSuccess;
 }
-// Sums are always deterministic here, since they are added in rank order.
+// Sums are always deterministic here, since they are computed in rank order.
 SIM_CANN_ENTRY int HcclSetConfig(int, int32_t) { return kHcclSuccess; }
 SIM_CANN_ENTRY int HcclGetConfig(int, int32_t* value) {
   *value = 1;

@@ -69,7 +69,7 @@ class Communicator {
   const std::string name;
   const int rank, size;
 
-  /// Return the number of the next operation, in the order in which the program calls them.
+  /// Return the number of the next operation. Operations are numbered in the order of the program's calls.
   uint64_t next_collective();
   uint64_t next_sent(int peer);
   uint64_t next_received(int peer);

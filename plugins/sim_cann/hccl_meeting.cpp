@@ -1,5 +1,5 @@
 // The meeting of a communicator's ranks: a Unix socket in the abstract namespace, whose name is the root info. Each rank sends the name of
-// its own socket to the thread that serves the meeting, and gets those of all ranks.
+// its own socket to the thread that serves the meeting, and receives the names of all ranks' sockets.
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -46,7 +46,7 @@ struct Answer {
 
 [[noreturn]] void throw_errno(const std::string& what) { throw std::runtime_error(what + ": " + std::strerror(errno)); }
 
-// Returns the limit in seconds, from HCCL's own variable.
+// Returns the time limit, from HCCL's own variable.
 std::chrono::seconds connect_timeout() {
   const char* set = std::getenv("HCCL_CONNECT_TIMEOUT");
   const int64_t seconds = set != nullptr ? std::strtol(set, nullptr, 10) : 120;
@@ -135,12 +135,12 @@ bool get(const Socket& from, T& value, Clock::time_point until) {
 struct Guests {
   std::array<Arrival, kMaxRanks> arrivals{};
   std::array<Socket, kMaxRanks> sockets;
-  Socket refused;  // socket of a rank that does not fit, which ends the meeting
+  Socket refused;  // socket of a rank that contradicts the others, which ends the meeting
   uint32_t size = 0, count = 0;
 
   bool is_there(size_t rank) const { return sockets[rank].fd() >= 0; }
 
-  // Adds a rank. Returns why it does not fit to the others; "" if it does.
+  // Adds a rank. Returns how it contradicts the ranks that have arrived; "" if it does not.
   std::string admit(const Arrival& one, Socket socket) {
     if (size == 0) size = one.size;
     std::string error;

@@ -27,7 +27,7 @@ struct Range {
 /// Every rank sends its range `to[r]` to rank r and receives into `from[r]`.
 void exchange_all(Communicator& comm, const std::string& what, uint64_t number, char* in, const std::vector<Range>& to, char* out,
                   const std::vector<Range>& from, uint32_t step = 0);
-/// Writes to `out` of rank r the sum of all ranks' ranges parts[r] of `in`, added in rank order.
+/// Reduces the range parts[r] of all ranks' `in` to `out` of rank r, in the order of the ranks.
 void reduce_scatter(Communicator& comm, const std::string& what, uint64_t number, char* in, const std::vector<Range>& parts, char* out,
                     const DataType& type, Reduction how);
 void all_reduce(Communicator& comm, const std::string& what, uint64_t number, char* in, char* out, size_t count, const DataType& type,

@@ -15,7 +15,7 @@ bool is_page_locked(const void* address);
 /// Returns the address through which copies access the bytes of a program's address.
 void* address_for_copies(void* address);
 
-/// A copy that may not have ended, as far as the host knows.
+/// A copy that may still run: the host does not know yet that it has ended.
 struct Pending {
   const void* start;
   size_t bytes;
@@ -26,9 +26,10 @@ struct Pending {
 };
 /// Protects the copy's bytes if they are in a block.
 void add_pending(Pending pending);
-/// Opens the pages of the copies for which `is_over` is true.
+/// Removes the copies for which `is_over` returns true, and makes their pages accessible unless other copies still use them.
 void drop_pending(const std::function<bool(const Pending&)>& is_over);
-/// Opens the block of an address. Returns false if it is in no block. `what`: the copy that uses the address, or "".
+/// Makes the complete block that contains `address` accessible. Returns false if there is no such block. Sets `what` to the description of
+/// a pending copy that uses the address, if there is one.
 bool open_block(const void* address, std::string& what);
 
 }  // namespace sim_cann

@@ -29,7 +29,7 @@ struct Window {
   std::atomic<char*> device{nullptr};  // the window whose addresses the program gets
   char* host = nullptr;
   size_t size = 0, limit = 0, used = 0;
-  std::map<size_t, size_t> blocks;  // offset: bytes, in whole pages
+  std::map<size_t, size_t> blocks;  // size of each block by its offset; both are whole pages
 };
 
 std::array<Window, kMaxDevices>& windows() {
@@ -60,7 +60,8 @@ char* reserve(size_t bytes) {
   return out == MAP_FAILED ? nullptr : static_cast<char*>(out);
 }
 
-// Reserves twice the memory, so that its limit and not fragmentation ends an allocation, and one page in which no block begins.
+// Reserves twice the memory, so that an allocation fails because of the limit and not because of fragmentation, and one page in which no
+// block begins.
 bool open_window(Window& w) {
   if (w.host != nullptr) return true;
   w.limit = memory_limit();

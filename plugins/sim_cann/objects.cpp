@@ -144,7 +144,8 @@ SIM_CANN_ENTRY aclFloatArray* aclCreateFloatArray(const float* values, uint64_t 
 SIM_CANN_ENTRY aclBoolArray* aclCreateBoolArray(const bool* values, uint64_t count) {
   return new aclBoolArray{{}, std::vector<bool>(values, values + count)};
 }
-// A list owns its elements, as in CANN, where they are destroyed with it. Here they are copied and destroyed at once.
+// A list owns its elements. In CANN, they are destroyed together with the list. Here, the list copies them, and they are destroyed
+// immediately.
 SIM_CANN_ENTRY aclTensorList* aclCreateTensorList(const aclTensor* const* tensors, uint64_t count) {
   auto* out = new aclTensorList;
   for (uint64_t i = 0; i < count; ++i) {
@@ -175,7 +176,7 @@ SIM_CANN_DESTROY(BoolArray)
 SIM_CANN_DESTROY(TensorList)
 SIM_CANN_DESTROY(ScalarList)
 
-// Returns the sizes that an operator has found (nonzero). The caller deletes the array with delete[].
+// Returns the sizes that an operator such as nonzero has found. The caller deletes the array with delete[].
 SIM_CANN_ENTRY int aclGetViewShape(const aclTensor* tensor, int64_t** sizes, uint64_t* count) {
   *count = tensor->sizes.size();
   *sizes = new int64_t[tensor->sizes.size()];

@@ -9,7 +9,7 @@
 #include "acl.hpp"
 
 namespace sim_cann {
-/// The kind of an object: passing another kind than the operator takes is an error.
+/// The kind of an object. An object of another kind than the operator accepts is an error.
 enum class Kind : uint64_t { Tensor = 0x5ca77001, Scalar, Ints, Floats, Bools, Tensors, Scalars };
 template <Kind expected>
 struct Object {
@@ -50,7 +50,7 @@ namespace sim_cann {
 at::ScalarType dtype_of(int number);
 /// Returns "float32[2, 3]", with the strides unless the tensor is contiguous.
 std::string text_of(const aclTensor& tensor);
-/// Returns the tensor on the device's memory, as operators use it.
+/// Returns a libtorch tensor on the device's memory, for operators.
 at::Tensor open_tensor(const aclTensor& tensor);
 
 }  // namespace sim_cann

@@ -24,7 +24,7 @@ struct OldCall {
 };
 using OldOperator = void (*)(const OldCall&);
 
-/// Registers an operator that computes; libopapi.so has these.
+/// Registers an operator of the old path. libopapi.so registers the operators that compute.
 SIM_CANN_API bool play_old_operator(const char* type, OldOperator run);
 
 }  // namespace sim_cann

@@ -30,7 +30,7 @@ void Found::operator=(const Tensor& value) const {
 }
 
 namespace {
-// Whether the operator only moves or converts values, which it does for every dtype.
+// Whether the operator only moves or converts values, and therefore accepts every dtype.
 bool only_moves(std::string_view name) {
   return name == "aclnnCast" || name == "aclnnInplaceCopy" || name == "aclnnInplaceZero" || name == "aclnnInplaceFillScalar" ||
          name == "aclnnInplaceOne";
@@ -96,7 +96,8 @@ void saturate(const Out& out) {
 
 int launch(aclOpExecutor* executor, void* stream) {
   const std::shared_ptr<aclOpExecutor> held(executor);
-  // The caller keeps the handle of such a result until it has waited for the stream, which it cannot do while the stream is captured.
+  // The caller keeps the handle of a result with unknown sizes until it has waited for the stream. It cannot wait while the stream is
+  // captured.
   if (held->finds_sizes && is_captured(stream))
     held->run = [] { throw std::runtime_error("a graph cannot replay an operator that finds the sizes of its result"); };
   enqueue(

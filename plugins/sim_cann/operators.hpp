@@ -4,7 +4,7 @@
 //
 // defines aclnnAddGetWorkspaceSize, which takes the handles of these arguments in this order and keeps their values, and aclnnAdd, which
 // computes in a stream. Tensors are views of device memory, so operators only read them. A result is assigned to an Out, which checks its
-// sizes and converts it to its dtype and strides. A tensor that may be absent is then undefined.
+// sizes and converts it to its dtype and strides. An optional tensor that is absent is undefined.
 #pragma once
 
 #include <functional>
@@ -68,7 +68,7 @@ class Found {
   aclTensor* handle_ = nullptr;
 };
 
-/// A number for each tensor of a list, which some callers pass as scalars and others in a tensor.
+/// One number for each tensor of a list. Some callers pass the numbers as scalars, others in a tensor.
 struct Numbers {
   Scalars values;
 };
@@ -222,7 +222,7 @@ constexpr bool kWrites = std::is_same_v<A, Out> || std::is_same_v<A, Outs> || st
 int check_dtypes(const char* name, const Visitor& tensors);
 std::string describe(const char* name, const Visitor& tensors);
 
-/// Saturates a result, as such a chip does: larger values become the largest number, NaN becomes 0, and the float status is set.
+/// Saturates a result, as a chip with saturation does: larger values become the largest number, NaN becomes 0, and the float status is set.
 void saturate(const Out& out);
 inline void saturate(const Outs& outs) {
   for (const auto& out : outs) saturate(out);
@@ -230,7 +230,7 @@ inline void saturate(const Outs& outs) {
 template <class T>
 void saturate(const T&) {}
 
-/// Returns tensors of lower precision as fp32, in which a chip computes.
+/// Returns a floating-point tensor in fp32, the precision in which a chip computes; other tensors unchanged.
 inline Tensor wide(const Tensor& t) { return t.defined() && t.is_floating_point() ? t.to(at::kFloat) : t; }
 
 /// Returns the elements of a dropout mask, which has a bit for each, lowest first.
@@ -288,8 +288,8 @@ using EntryOf = Entry<typename SignatureOf<decltype(&Lambda::operator())>::Type>
 
 }  // namespace sim_cann
 
-// The type of the first function follows from the lambda, so it has no name in C. Its symbol is therefore an indirect function: the loader
-// calls resolve_NAME for the address.
+// The type of aclnnNAMEGetWorkspaceSize follows from the lambda, so it cannot be written in C. The symbol is therefore an indirect
+// function: the loader calls resolve_NAME for the address.
 #define SIM_CANN_OPERATOR(NAME, ...)                                                                                                  \
   namespace {                                                                                                                         \
   constexpr char name_##NAME[] = "aclnn" #NAME;                                                                                       \

@@ -1,4 +1,4 @@
-// Attention as defined: the complete matrix of weights is computed, also in the backward pass.
+// Attention by its definition: the complete matrix of weights is computed, also in the backward pass.
 #include <limits>
 
 #include "operators.hpp"
@@ -34,13 +34,13 @@ struct Attention {
   Tensor query, key, value;  // [B, N, S, D]; key and value repeated for every head of the query
   Tensor weights;            // [B, N, Sq, Sk], after softmax
   Tensor kept;               // weights after dropout
-  Tensor largest, sum;       // [B, N, Sq, 1], of the softmax
+  Tensor largest, sum;       // [B, N, Sq, 1]: the largest score, and the sum of the exponentials
   Tensor keep;               // dropout mask; undefined without dropout
   int64_t repeats = 1;
 };
 
-// Returns true where there is no attention: the caller's mask for modes 0 and 1, a triangle for 2 (from the first position) and 3 (the last
-// one).
+// Returns a mask that is true where there is no attention: the caller's mask in modes 0 and 1, a triangle in modes 2 and 3. The triangle is
+// aligned to the first position in mode 2, and to the last one in mode 3.
 Tensor masked_out(const Tensor& mask, int64_t mode, int64_t rows, int64_t columns, int64_t before, int64_t after) {
   TORCH_CHECK(mode >= 0 && mode <= 3, "sparse mode ", mode, "; sim_cann has 0 to 3");
   const auto all = at::ones({rows, columns}, at::kBool);

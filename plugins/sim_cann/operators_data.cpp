@@ -17,7 +17,7 @@ Tensor scattered(const Tensor& self, int64_t dim, const Tensor& index, const Sca
   const Tensor at = index.to(at::kLong);
   return reduction == 0 ? at::scatter(self, dim, at, value) : at::scatter(self, dim, at, value, reduction_of(reduction));
 }
-// For an absent index, as in x[:, i], torch_npu passes an empty tensor, which usually has the dtype of the indexed one.
+// For an absent index, as in x[:, i], torch_npu passes an empty tensor, which usually has the dtype of the indexed tensor.
 c10::List<std::optional<Tensor>> indices_of(const Tensors& list) {
   bool any = false;
   for (const auto& t : list) any |= t.defined() && t.numel() > 0;

@@ -4,7 +4,7 @@
 using namespace sim_cann;
 
 #define SIM_CANN_UNARY(NAME, FUNCTION) SIM_CANN_OPERATOR(NAME, [](Tensor self, Out out) { out = at::FUNCTION(self); })
-// Also defines the operator in place.
+// Also defines the in-place operator.
 #define SIM_CANN_UNARY_BOTH(NAME, FUNCTION) \
   SIM_CANN_UNARY(NAME, FUNCTION)            \
   SIM_CANN_OPERATOR(Inplace##NAME, [](Out self) { self = at::FUNCTION(self); })

@@ -1,5 +1,6 @@
 // Operators that torch_npu runs by the old path on a 910A and a 310P3: convolutions, and operators on their results, which have private
-// formats there (NC1HWC0). A tensor of a private format takes more memory; here its values are at the start of it in the usual order.
+// formats there (NC1HWC0). A tensor of a private format needs more memory; here, its values are at the start of that memory, in the usual
+// order.
 #include "old_path.hpp"
 #include "operators.hpp"
 
@@ -15,7 +16,7 @@ Tensor open_in(const OldCall& call, size_t i) {
   return i < call.in.size() && call.in[i].data != nullptr ? open_tensor(as_handle(call.in[i])) : Tensor();
 }
 
-/// Attributes of a convolution. They are given for all four dimensions, paddings for both ends of height and width.
+/// Attributes of a convolution. Strides and dilations are given for all four dimensions, paddings for both ends of height and width.
 struct Convolution {
   explicit Convolution(const OldCall& call) {
     const auto height_and_width = [&](const char* name) {
@@ -77,8 +78,8 @@ void reduce_mean(const OldCall& call) {
   reduce(call, [](const Tensor& x, at::IntArrayRef axes, bool keep) { return x.mean(axes, keep); });
 }
 
-// A normalisation consists of two operators, of which the second one gets the sums of the first. Here it computes them again, so that its
-// numbers are those of aclnnBatchNorm.
+// A normalisation consists of two operators. The first one computes sums, and the second one receives them. Here, the second one computes
+// the sums again, so that its results are those of aclnnBatchNorm.
 Tensor wide(const OldCall& call, size_t i) { return sim_cann::wide(open_in(call, i)); }
 
 void batch_norm_sums(const OldCall& call) {

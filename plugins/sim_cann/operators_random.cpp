@@ -1,4 +1,4 @@
-// Random numbers: those of the host's generator for the seed and the offset, which differ from those of a chip.
+// Random numbers of the host's generator, determined by seed and offset. They differ from those of a chip.
 #include "operators.hpp"
 
 using namespace sim_cann;
@@ -7,7 +7,8 @@ namespace {
 at::Generator generator(int64_t seed, int64_t offset) {
   return at::detail::createCPUGenerator(static_cast<uint64_t>(seed) + 0x9e3779b97f4a7c15ULL * static_cast<uint64_t>(offset));
 }
-// The generator of a graph: each replay finds the seed and the offset in memory, to which the offset within the graph is added.
+// Returns the generator of an operator in a graph. Each replay reads the seed and the offset from memory, and adds the offset within the
+// graph.
 at::Generator generator(const Tensor& seed, const Tensor& offset, int64_t in_graph) {
   return generator(seed.item<int64_t>(), offset.item<int64_t>() + in_graph);
 }

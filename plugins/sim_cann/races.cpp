@@ -1,6 +1,7 @@
-// A happens-before detector with vector clocks. A clock has, for each stream, the number of its first tasks that are known to have ended.
-// All threads of the host are one actor, in the order of their calls; how they wait for each other is not seen. Every range of memory has
-// its last writer and the readers since then. Two tasks race if one of them writes and neither is known to have ended before the other.
+// A happens-before detector with vector clocks. For each stream, a clock has the number of tasks, counted from the first one, that are
+// known to have ended. All threads of the host are one actor, in the order of their calls; synchronisation between them is not tracked.
+// Every range of memory has its last writer and the readers since then. Two tasks race if one of them writes and neither is known to have
+// ended before the other.
 #include "races.hpp"
 
 #include <algorithm>
@@ -18,7 +19,7 @@ namespace sim_cann {
 namespace {
 
 constexpr size_t kMostReports = 100;
-constexpr size_t kMostRuns = 1 << 14;  // limit for a strided tensor; one with more counts as all bytes from its first to its last
+constexpr size_t kMostRuns = 1 << 14;  // limit for a strided tensor; with more runs, all bytes from its first to its last one count
 constexpr int kStatus = 66;            // exit status that other race detectors use, too
 
 /// A task that has accessed memory.
@@ -71,7 +72,7 @@ void end_with_status() {
   std::_Exit(kStatus);
 }
 
-// Reports a race once for each kind; `where` does not belong to the kind.
+// Reports only the first race of each `kind`. `where`: the place of the race.
 void report(Checker& c, const std::string& kind, const std::string& where) {
   if (c.reported.size() >= kMostReports || !c.reported.insert(kind).second) return;
   if (c.reported.size() == 1) {
@@ -121,7 +122,7 @@ void split(Checker& c, uintptr_t address) {
   c.cells.emplace(address, std::move(rest));
 }
 
-/// Calls `other` for each step that has accessed the range and is not known to have ended; several times for some.
+/// Calls `other` for each step that has accessed the range and is not known to have ended. For some steps, calls it several times.
 template <class Found>
 void for_unordered(Checker& c, const Run& run, bool writes, int stream, const Clock& known, const Found& other) {
   auto place = c.cells.upper_bound(run.begin);

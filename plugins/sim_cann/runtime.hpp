@@ -52,7 +52,7 @@ SIM_CANN_API int device_count();
 /// Returns the current device of this thread.
 SIM_CANN_API int current_device();
 void set_current_device(int device);
-/// Returns the number in the machine of one of the process's devices, which depends on ASCEND_RT_VISIBLE_DEVICES.
+/// Converts the number of a device in this process to its number in the machine, according to ASCEND_RT_VISIBLE_DEVICES.
 SIM_CANN_API int physical_device(int device);
 
 /// Sets the text that aclGetRecentErrMsg returns next on this thread, and returns the code.

@@ -34,20 +34,20 @@ struct Stream {
   std::thread thread;
 };
 
-/// For each stream id, the number of its first tasks that have ended; see races.cpp.
+/// For each stream id, how many tasks of the stream, counted from its first one, have ended; see races.cpp.
 using Clock = std::vector<uint64_t>;
 
 struct Graph;
 
-/// A point in streams. Each record moves it; a wait is for the last record before the call.
+/// A point in a stream. Each record moves the event to a new point. A wait refers to the last record before its call.
 struct Event {
   std::mutex mutex;
   std::condition_variable changed;
   uint64_t recorded = 0, reached = 0;
-  std::string error;  // error of the stream that reached it, by which streams that wait for the event fail, too
+  std::string error;  // error of the stream that reached it; streams that wait for the event then fail, too
   std::chrono::steady_clock::time_point when;
   Clock clock;  // clock at the last record
-  // Set by the captures (graphs.cpp), under their lock: the graph whose capture the last record belongs to, and its number there.
+  // The graph whose capture contains the last record, and the record's number in that graph. graphs.cpp sets both under its lock.
   std::weak_ptr<Graph> graph{};
   size_t captured = 0;
 };

@@ -66,7 +66,8 @@ struct Block {
   c10::DeviceIndex device;
 };
 
-// Reports to observers of this thread's memory. Without an observer, this costs one read of a thread-local.
+// Reports an allocation or a release to the memory observers of this thread. Without an observer, this costs one read of a thread-local
+// variable.
 void tell(const Block& block, int64_t bytes, size_t in_use) {
   c10::reportMemoryUsageToProfiler(device_pointer(block.host.get()), bytes, in_use, in_use, {kType, block.device});
 }

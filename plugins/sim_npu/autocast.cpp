@@ -1,5 +1,5 @@
 // Autocast for the device, with libtorch's common lists: products in low precision; exponentials, norms and losses in fp32. libtorch
-// registers none for this dispatch key.
+// registers no autocast for this dispatch key.
 #include <ATen/Operators.h>
 #include <ATen/autocast_mode.h>
 #include <torch/library.h>

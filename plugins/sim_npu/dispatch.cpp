@@ -25,7 +25,8 @@ struct Operator {
   std::vector<bool> changed;             // arguments that are written, including undeclared writes (running statistics)
   bool draws_unasked;                    // draws from the host's default generator without a generator argument
   bool moves_data;                       // only copies values, so it cannot overflow
-  bool widens;  // computes low precision in fp32 and rounds once: products, as in a cube unit, and operators whose host kernels err
+  // Computes low precision in fp32 and rounds once: products, as in a cube unit, and operators whose host kernels are less accurate.
+  bool widens;
   std::atomic<bool> warned{false}, warned_of_dtype{false};
 };
 
@@ -358,7 +359,7 @@ void register_native_operators() {
     if (!op || op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1) || !op->hasKernelForDispatchKey(c10::DispatchKey::CPU)) continue;
     library->impl((overload.empty() ? name : name + "." + overload).c_str(), torch::CppFunction::makeFromBoxedFunction<&run>());
   }
-  // On all other devices, libtorch's kernel of these only asks for an override.
+  // On all other devices, libtorch's kernels of these two operators only ask for an override.
   for (const char* op : {"convolution", "convolution_backward"}) library->impl(op, torch::CppFunction::makeFromBoxedFunction<&run>());
   register_sparse_operators();
 }

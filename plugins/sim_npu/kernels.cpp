@@ -115,7 +115,7 @@ at::Tensor convolution_of_scripts(const at::Tensor& input, const at::Tensor& wei
   return at::convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups);
 }
 
-// module->to(device) calls this operator for every parameter; libtorch has none for this key.
+// module->to(device) calls this operator for every parameter; libtorch has no kernel of it for this key.
 bool compatible(const at::Tensor&, const at::Tensor&) { return true; }
 
 }  // namespace

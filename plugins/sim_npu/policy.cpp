@@ -17,7 +17,7 @@ const std::unordered_map<std::string_view, Row>& table() {
     auto* out = new std::unordered_map<std::string_view, Row>;
     for (const auto line : detail::split_view(facts::ascend_operators, '\n')) {
       if (line.empty() || line[0] == '#') continue;
-      const auto cells = detail::split_view(line, '\t');  // series column: the simulator uses one table for all chips
+      const auto cells = detail::split_view(line, '\t');  // the series column is not used: the simulator has one table for all chips
       out->emplace(cells[0], Row{cells[1], cells[2], cells[4]});
     }
     return out;

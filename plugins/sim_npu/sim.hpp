@@ -61,11 +61,11 @@ at::Tensor device_tensor(const at::Tensor& host, c10::DeviceIndex device);
 
 // Returns a view of a device tensor's memory with the sizes and strides of `like`.
 at::Tensor on_storage_of(const at::Tensor& device, const at::Tensor& like);
-// Updates `device` after a kernel has changed its host view: other sizes, possibly other memory.
+// Updates `device` after a kernel has given its host view other sizes, and possibly other memory.
 void take_over(const at::Tensor& device, const at::Tensor& host);
 void resize_storage(const c10::Storage& storage, size_t bytes);
 
-// The dense components of a sparse tensor on a device or the host. Sizes and flags are those of `like`.
+// The dense components of a sparse tensor on a device or the host. The functions below take sizes and flags from `like`.
 struct Parts {
   at::Tensor indices, values;
 };
@@ -91,7 +91,7 @@ class Recording {
   void clear();
   bool is_here() const;  // whether this thread is on the captured stream
 
-  // Returns a copy of the value, in which the graph keeps its memory, whatever happens to the original tensor.
+  // Returns the copy of a value that the graph stores. The copy keeps the memory alive, whatever happens to the original tensor.
   static c10::IValue keep(const c10::IValue& value);
   void will_write(const at::Tensor& t);
   void will_write(const c10::IValue& value);
@@ -107,7 +107,7 @@ class Recording {
 };
 // Returns the recording on this thread's stream, or nullptr.
 Recording* recording();
-// Throws if there is such a recording.
+// Throws if work on this thread's stream is being recorded.
 void refuse_in_graph(const char* what);
 
 // Replaces inf in `view` by the largest finite number and NaN by 0, and sets the overflow status, for a device that saturates.

@@ -49,7 +49,7 @@ void* map_new_file(const std::string& folder, size_t bytes) {
   const int file = ::mkostemp(name.data(), O_CLOEXEC);
   if (file < 0) refuse(folder, bytes, std::generic_category().message(errno));
   ::unlink(name.c_str());
-  // Checked first: a failing call would temporarily take the space of other programs.
+  // Checks the free space first, because a failing posix_fallocate() would temporarily take the space of other programs.
   int error = free_disk_bytes(folder) < static_cast<int64_t>(bytes) ? ENOSPC : EINTR;
   while (error == EINTR) error = ::posix_fallocate(file, 0, static_cast<off_t>(bytes));
   void* out = MAP_FAILED;
@@ -148,7 +148,8 @@ class FileBackedMemory::Allocator final : public c10::Allocator {
     return !std::exchange(probed, false);
   }
 
-  // Frees blocks of this allocator, and those of raw_allocate(), which do not carry their deleter.
+  // Frees a block of this allocator or of the one below. This function receives both, because blocks of raw_allocate() do not carry their
+  // deleter.
   static void release(void* p) {
     auto& own = instance();
     Block block;

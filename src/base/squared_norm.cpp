@@ -64,10 +64,11 @@ at::Tensor parts_of(const ExactSum& squares) {
 at::Tensor parts_of(const at::Tensor& squares, bool of_fp64) {
   const Digits& digits = of_fp64 ? kOfFp64 : kOfFp32;
   const auto finite = at::where(at::isfinite(squares), squares, 0.0);
-  // [digits, n]: each sum in units of each digit, rounded down, minus the part in higher digits; exact
+  // Shape [digits, n]: each sum in units of each digit, rounded down. Subtracting the part in higher digits leaves the digit. All steps are
+  // exact.
   auto multiples = (finite.unsqueeze(0) * units(digits, /*reciprocal=*/true, squares).unsqueeze(1)).floor_();
   const auto above = multiples.narrow(0, 1, digits.count() - 1) * 0x1p32;
-  // NaN, from inf - inf, becomes 0: those digits are below the last bit.
+  // Where a multiple overflows to inf, the difference is not finite. Such a digit is below the last bit of the sum, so it becomes 0.
   multiples.narrow(0, 0, digits.count() - 1).sub_(above).nan_to_num_(0.0, 0.0, 0.0);
   const auto options = squares.options().dtype(at::kLong);
   return at::cat({at::zeros({digits.first}, options), multiples.sum(1).to(at::kLong), at::zeros({ExactSum::kDigits - digits.last}, options),

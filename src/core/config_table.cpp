@@ -344,7 +344,7 @@ bool check_value(const std::vector<double>& values, const std::string& path, con
 bool check_value(const std::vector<std::string>& values, const std::string& path, const Bounds& bounds, ConfigProblems& problems) {
   return check_list(values, path, bounds, problems);
 }
-// Accepts any options, because the registry of the part checks them. A part without a name is one that was not given.
+// Accepts any options, because the registry of the part checks them. A part without a name was not given, and is accepted.
 bool check_value(const PartConfig& part, const std::string& path, const Bounds& bounds, ConfigProblems& problems) {
   return part.name.empty() || check_value(part.name, child(path, "name"), bounds, problems);
 }

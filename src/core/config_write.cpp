@@ -30,7 +30,8 @@ bool plain_is_safe(const std::string& text) {
   return true;
 }
 
-// Escapes bytes beyond ASCII for YAML and JSON: characters that affect a terminal as \u202e, bytes that are not UTF-8 as \ufffd.
+// Escapes non-ASCII text for YAML and JSON: characters that affect a terminal become escapes such as \u202e, and bytes that are not UTF-8
+// become \ufffd.
 std::string beyond_ascii(std::string_view text) {
   auto out = detail::visible_text(text);
   for (size_t at = out.find("\\x"); at != std::string::npos; at = out.find("\\x", at)) out.replace(at, 4, "\\ufffd");

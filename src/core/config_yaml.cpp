@@ -186,7 +186,7 @@ class Builder final : public YAML::EventHandler {
 
 namespace {
 
-/// Returns the last of the first `lines` lines that is indented with a tab; 0 if none is.
+/// Returns the number of the last line, among the first `lines`, that is indented with a tab; 0 if there is none.
 int tab_indented_line(std::string_view text, int lines) {
   int found = 0;
   for (int line = 1; line <= lines && !text.empty(); ++line) {

@@ -172,8 +172,8 @@ void find_store(Launch& out) {
 Launch read_any() {
   if (is_set("RANK")) return launch_of_torch();
   if (is_set(kOpenMpi.rank)) return read(kOpenMpi, "Open MPI");
-  // Asks MPI first: mpirun starts its daemons as a step of Slurm, whose variables do not describe the children of the daemons. Slurm's own
-  // PMI sets MPI's variables without those of the processes on a host; then Slurm is asked.
+  // Checks MPI first, because mpirun starts its daemons as a step of Slurm, whose variables do not describe the children of the daemons.
+  // Slurm's own PMI sets PMI_RANK, but not the local rank; Slurm's variables are used in that case.
   if (is_set(kPals.rank) && is_set(kPals.local_rank)) return read(kPals, "MPI");
   const bool step = is_set("SLURM_STEP_ID") && is_set("SLURM_PROCID");
   if (is_set(kMpi.rank) && (is_set(kMpi.local_rank) || !step)) return read(kMpi, "MPI");

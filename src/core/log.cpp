@@ -14,7 +14,7 @@ namespace npu_train {
 namespace {
 
 struct Output {
-  std::recursive_mutex busy;  // locked while the sink runs, so that a sink that was removed is no longer running
+  std::recursive_mutex busy;  // locked while a sink runs, so that a sink no longer runs once it has been removed
   LogSink sink;
   struct Tee {
     std::shared_ptr<LogSink> sink;

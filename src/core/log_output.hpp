@@ -1,4 +1,4 @@
-// Functions with which sinks report to the log that calls them.
+// The function with which a sink of the log reports its own problems to the log.
 #pragma once
 
 #include <string>

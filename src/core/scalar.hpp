@@ -18,7 +18,7 @@ inline std::optional<int64_t> parse_integer(std::string_view text) {
   return whole_number(text);
 }
 
-/// Accepts inf, .inf, nan and .nan in any case, with a sign.
+/// Parses a finite decimal number, or inf, .inf, nan or .nan in any letter case. All of them may have a sign.
 inline std::optional<double> parse_number(std::string_view text) {
   bool negative = false;
   if (!text.empty() && (text[0] == '+' || text[0] == '-')) {
@@ -45,7 +45,8 @@ inline bool is_null_word(std::string_view text) {
   return text.empty() || text == "~" || text == "null" || text == "Null" || text == "NULL";
 }
 
-/// Returns whether the text needs quotes to remain text: numbers, booleans (also YAML 1.1's, for other readers), null.
+/// Returns whether the unquoted text would be read as a number, as a boolean (including those of YAML 1.1, which other readers know) or as
+/// null.
 inline bool is_special_word(std::string_view text) {
   if (is_null_word(text) || parse_number(text)) return true;
   const auto word = to_lower(text.size() <= 5 ? text : std::string_view());

@@ -12,8 +12,8 @@ using LineWriter = std::function<void(const std::string& line)>;
 
 LineWriter standard_error_writer();
 
-// Appends time-stamped lines to `file`. A file that exceeds `max_bytes` is renamed to NAME.1.EXTENSION, and so on; the newest `files` older
-// ones are kept.
+// Appends time-stamped lines to `file`. A file that exceeds `max_bytes` is renamed to NAME.1.EXTENSION, an earlier NAME.1.EXTENSION to
+// NAME.2.EXTENSION, and so on; the newest `files` renamed files are kept.
 LineWriter rotating_file_writer(const std::string& file, size_t max_bytes, size_t files);
 
 }  // namespace npu_train::detail

@@ -96,7 +96,7 @@ std::string human_bytes(double bytes) {
     bytes /= 1024;
     ++unit;
   }
-  // Takes the next unit in time; otherwise 1023.96 would become "1024.0".
+  // Switches to the next unit before rounding would give "1024.0", as for 1023.96.
   if (unit > 0 && std::abs(bytes) >= 1023.95 && unit + 1 < units.size()) {
     bytes /= 1024;
     ++unit;

@@ -31,7 +31,7 @@ void repeat_rows(void* data, int64_t bytes, int64_t real, int64_t total) {
   for (int64_t i = real; i < total; ++i) std::memcpy(rows + i * bytes, rows + (i % real) * bytes, static_cast<size_t>(bytes));
 }
 
-/// Returns `rows` rows: those of `value`, repeated.
+/// Returns `value` with its rows repeated, so that it has `rows` rows.
 at::Tensor repeated(const at::Tensor& value, int64_t rows) {
   const auto real = value.size(0);
   if (real == rows) return value;
@@ -55,7 +55,8 @@ void write_bytes(const Image& image, int64_t channels, int64_t height, int64_t w
     std::memcpy(out + c * area, planes.plane(image.channels() == 1 ? 0 : c), static_cast<size_t>(area));
 }
 
-/// Converts floats [N, C, H, W] to the memory order N, H, W, C. Plain loops: at::contiguous would start a thread team in every worker.
+/// Converts floats [N, C, H, W] to the memory order N, H, W, C. Uses plain loops, because at::contiguous would start a thread team in every
+/// worker.
 at::Tensor to_channels_last(const at::Tensor& planes) {
   at::Tensor out = at::empty(planes.sizes(), planes.options().memory_format(at::MemoryFormat::ChannelsLast));
   const int64_t n = planes.size(0), c = planes.size(1), area = planes.size(2) * planes.size(3);

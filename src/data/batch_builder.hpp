@@ -46,7 +46,7 @@ LoaderOptions checked(LoaderOptions options, const Dataset* dataset);
 /// Makes batches. Const; many threads use it at once.
 class BatchBuilder {
  public:
-  /// `dataset` is null for a stream; `image_stream`: whether this is one of images.
+  /// `dataset` is null for a stream; `image_stream`: whether it is a stream of images.
   BatchBuilder(std::shared_ptr<const Dataset> dataset, bool image_stream, Pipeline pipeline, const LoaderOptions& options,
                DatasetInfo info);
 
@@ -73,8 +73,8 @@ class BatchBuilder {
   const ImageDataset* images_ = nullptr;          // dataset_ if it has this type, else null
   const CaptionedImages* captions_ = nullptr;     // dataset_ if it has this type, else null
   const SequenceDataset* sequences_ = nullptr;    // dataset_ if it has this type, else null
-  bool decodes_;                                  // images are decoded directly into the batch: of images_, or of a stream
-  int64_t targets_ = 0;                           // of each image; 0: labels
+  bool decodes_;                                  // whether images, of images_ or of a stream, are decoded into the batch
+  int64_t targets_ = 0;                           // number of targets of each image; 0: images have labels
   Pipeline pipeline_;                             // the part on the host
   std::shared_ptr<const DeviceAugment> augment_;  // the part on the device, or null
   LoaderOptions options_;

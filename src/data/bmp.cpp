@@ -15,7 +15,7 @@ enum BmpCompression : uint32_t { kBmpRaw = 0, kBmpRle8 = 1, kBmpRle4 = 2, kBmpBi
 constexpr size_t kBmpFileHeader = 14;  // "BM", size of the file, two reserved numbers, offset of the pixels
 constexpr uint32_t kCoreHeader = 12, kInfoHeader = 40, kOs2Header = 64;
 constexpr uint32_t kBmpHeaders[] = {kCoreHeader, kInfoHeader, 52, 56, kOs2Header, 108, 124};
-constexpr size_t kBmpMasks = kBmpFileHeader + kInfoHeader;  // in longer headers at the same offset as after this one
+constexpr size_t kBmpMasks = kBmpFileHeader + kInfoHeader;  // offset of the bit masks: after this header, or inside longer ones
 constexpr uint32_t kMostColors = 65536;                     // as in Pillow; pixels use 256 of them at most
 
 class BmpReader {
@@ -60,7 +60,7 @@ class BmpReader {
     if (index >= used_colors_) fail("a pixel has color ", index, " of ", used_colors_);
     std::copy(palette_[index].begin(), palette_[index].end(), out);
   }
-  /// Returns the row of the image that is stored as number `stored`.
+  /// Returns the row of the image that is at position `stored` in the file.
   uint8_t* row_of(Image& out, int64_t stored) const { return out.mutable_packed_row(top_down_ ? stored : height_ - 1 - stored); }
 
   const std::vector<uint8_t>& file_;
@@ -113,7 +113,7 @@ void BmpReader::read_palette() {
     const uint8_t* bgr = file_.data() + begin + entry * i;
     palette_[i] = {bgr[2], bgr[1], bgr[0], 255};
   }
-  if (pixels_ == 0 || pixels_ == begin) pixels_ = begin + entry * colors_;  // some writers forget the palette
+  if (pixels_ == 0 || pixels_ == begin) pixels_ = begin + entry * colors_;  // some writers do not count the palette
 }
 
 void BmpReader::read_masks() {
@@ -169,8 +169,8 @@ void BmpReader::decode_rows(Image& out) const {
   for (int64_t y = 0; y < height_; ++y) write_row(file_.data() + pixels_ + static_cast<uint64_t>(y) * stride, row_of(out, y));
 }
 
-/// Pairs of bytes: (n, color) repeats one color (RLE4: two, alternately) n times; (0, 0) ends a row, (0, 1) the image, (0, 2) moves by the
-/// next two bytes, and (0, n) precedes n colors, padded to an even number of bytes. Pixels beyond the end of a row are ignored.
+/// Decodes pairs of bytes. (n, color) repeats one color (in RLE4 two, alternately) n times; (0, 0) ends a row, and (0, 1) the image; (0, 2)
+/// moves by the next two bytes; (0, n) precedes n colors, padded to an even number of bytes. Pixels beyond the end of a row are ignored.
 void BmpReader::decode_runs(Image& out) const {
   const bool nibbles = compression_ == kBmpRle4;
   uint64_t at = pixels_;
@@ -210,7 +210,7 @@ void BmpReader::decode_runs(Image& out) const {
 Image BmpReader::decode() const {
   const bool runs = compression_ == kBmpRle8 || compression_ == kBmpRle4;
   const uint64_t width = static_cast<uint64_t>(width_), rows = static_cast<uint64_t>(height_);
-  // Before the memory is allocated. The padding of the last row may be missing; four bytes of runs move by 255 rows at most.
+  // Checks the size before memory is allocated. The padding of the last row may be missing. Four bytes of runs move by at most 255 rows.
   const uint64_t least = runs ? std::max<uint64_t>(2, (rows - 1) / 255 * 4)  //
                               : (rows - 1) * ((width * bits_ + 31) / 32 * 4) + (width * bits_ + 7) / 8;
   need(pixels_, least, "the pixels");
@@ -220,7 +220,7 @@ Image BmpReader::decode() const {
     return out;
   }
   const uint8_t* first = out.mutable_packed_row(0);
-  for (int64_t x = 0; x < width_; ++x) write_color(0, out.mutable_packed_row(0) + 4 * x);  // what the runs leave out
+  for (int64_t x = 0; x < width_; ++x) write_color(0, out.mutable_packed_row(0) + 4 * x);  // for the pixels that the runs skip
   for (int64_t y = 1; y < height_; ++y) std::copy_n(first, 4 * width_, out.mutable_packed_row(y));
   decode_runs(out);
   return out;

@@ -1,4 +1,4 @@
-/// BMP files of Windows and OS/2, read by hand: no library that the project uses has a reader.
+/// Reads BMP files of Windows and OS/2. No library that the project uses can read them.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,8 @@ namespace npu_train::detail {
 
 bool is_bmp(const std::vector<uint8_t>& file);
 ImageHeader bmp_header(const std::vector<uint8_t>& file, const std::string& where);
-/// Reads 1, 4, 8, 16, 24 and 32 bits per pixel, bit masks, RLE4 and RLE8, from the bottom or from the top. Alpha is dropped.
+/// Reads files with 1, 4, 8, 16, 24 and 32 bits per pixel, with bit masks, RLE4 and RLE8, and with the top or the bottom row first. Alpha
+/// is dropped.
 Image decode_bmp(const std::vector<uint8_t>& file, const std::string& where);
 
 }  // namespace npu_train::detail

@@ -59,7 +59,7 @@ Batch DeviceAugment::finish(Batch batch, bool channels_last) const {
     first_float += step->floats();
     first_integer += step->integers();
   }
-  // Two roundings, as on the host: a fused multiply-add would change bits.
+  // Rounds twice, as on the host; a fused multiply-add would change bits.
   for (int64_t c = 0; c < pixels.size(1); ++c) {
     const at::Tensor plane = pixels.select(1, c);
     plane.mul_(static_cast<double>(scale_[static_cast<size_t>(c)]));

@@ -116,7 +116,7 @@ class BatchBlur final : public DeviceForm {
   }
 
  private:
-  /// No convolution: its order of summation would differ from the host's.
+  /// Blurs along one dimension. A convolution would not sum in the same order as the host.
   at::Tensor along(const at::Tensor& pixels, int64_t dim, const at::Tensor& weights) const {
     const int64_t n = pixels.size(dim), radius = blur_.kernel() / 2;
     const auto wide = pixels.index_select(dim, mirrored(n, radius, pixels));

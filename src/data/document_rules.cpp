@@ -36,7 +36,7 @@ std::vector<int32_t> listed_tokens(const std::vector<Json>& list, const std::str
   return out;
 }
 
-// Truncates a text if the rules allow it. Returns its fault, or "". Counts both.
+// Truncates a text if the rules allow it. Returns its fault, or "". Counts truncated and faulty texts.
 std::string fault_of(std::vector<int32_t>& tokens, const DocumentRules& rules, DocumentCounts& counts) {
   if (tokens.empty()) {
     ++counts.empty;

@@ -16,10 +16,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Above the size of any archive and of its content.
+/// A limit in bytes above the size of any archive and of its content.
 constexpr uint64_t kLargestFile = uint64_t{1} << 31;
 
-/// Without a deadline: curl and wget have limits of their own.
+/// Runs a command without a deadline, because curl and wget have time limits of their own.
 CommandResult run(const std::vector<std::string>& words) {
   return run_command(words, {.deadline = std::nullopt, .max_file_bytes = kLargestFile});
 }

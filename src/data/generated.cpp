@@ -28,7 +28,7 @@ float triangle(Point p) {
   return std::max({p.y, kHalfRoot3 * p.x - 0.5f * p.y, -kHalfRoot3 * p.x - 0.5f * p.y}) - 0.5f;
 }
 
-/// Five points at radius 1, notches at 0.42; the symmetry reduces it to one of ten mirrored wedges.
+/// A star with five points at radius 1 and notches at radius 0.42. By symmetry, one of ten mirrored wedges is enough.
 float star(Point p) {
   constexpr float kWedge = std::numbers::pi_v<float> / 5.0f, kNotch = 0.42f;
   const float radius = length(p);

@@ -138,7 +138,7 @@ namespace detail {
 
 FixedMap::FixedMap(const AffineMap& map, int64_t height, int64_t width) : map_(map) {
   const auto& m = map.m;
-  // The number of fractional bits, up to 16, for which the farthest position that a row can reach still fits.
+  // Chooses the number of fractional bits, at most 16, so that the farthest position that a row can reach still fits.
   const double reach = (std::abs(m[0]) + std::abs(m[3])) * static_cast<double>(width) +
                        (std::abs(m[1]) + std::abs(m[4])) * static_cast<double>(height) + std::abs(m[2]) + std::abs(m[5]) + 1.0;
   check(reach < 0x1.0p28, ErrorKind::Usage, "affine_nearest", "the map leads ", reach, " pixels away");

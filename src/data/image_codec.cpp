@@ -109,7 +109,7 @@ std::vector<uint8_t> encode_png(const Image& image) {
   std::vector<uint8_t> pixels(static_cast<size_t>(channels * height * width));
   for (int64_t c = 0; c < channels; ++c)
     for (int64_t i = 0; i < planes.pixels(); ++i) pixels[static_cast<size_t>(i * channels + c)] = planes.plane(c)[i];
-  // Only a lack of memory is left.
+  // From here on, only a lack of memory can be the cause of an error.
   const auto check_code = [](int code) { check(code == 0, ErrorKind::OutOfMemory, "encode_png", spng_strerror(code)); };
   const PngContext context(spng_ctx_new(SPNG_CTX_ENCODER));
   check(context != nullptr, ErrorKind::OutOfMemory, "encode_png", "no memory for an encoder");

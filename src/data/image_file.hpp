@@ -11,7 +11,7 @@ namespace npu_train::detail {
 // The extensions of images, for messages.
 inline constexpr const char* kImageExtensions = ".jpg, .jpeg, .png, .webp or .bmp";
 
-// True for these extensions in any case.
+// Returns whether a name has one of these extensions, in upper or lower case.
 bool is_image_name(const std::filesystem::path& path);
 
 // Returns the folder of the classes for training: ROOT/train, or ROOT itself if it has none of the folders train, val, valid, validation
@@ -20,8 +20,8 @@ std::filesystem::path training_folder(const std::filesystem::path& root);
 // Returns the folder of validation images, ROOT/val, valid or validation, or "".
 std::string validation_folder(const std::filesystem::path& root);
 
-// Returns the path of an image in `root` that a list names. Error(Data) with `where`, which begins with `from`, if it is no name of an
-// image or leads out of the folder.
+// Returns the path of an image in `root` that a list names. Error(Data), which begins with `from` and names `where`, if the name is not
+// that of an image file or leads out of the folder.
 std::filesystem::path path_of_listed_image(const std::filesystem::path& root, const std::string& name, const std::string& where,
                                            const char* from);
 

@@ -103,7 +103,8 @@ int32_t narrow(size_t value) {
 
 }  // namespace
 
-// Numbers the classes while the lines are read; if the list defines them, in the order in which they occur, until the end.
+// Numbers the classes while the lines are read. If the list defines the classes, they are numbered in the order in which they occur, until
+// sort() gives them their final numbers.
 struct ImageList::Reading {
   ImageList& list;
   std::vector<std::string> classes;
@@ -129,7 +130,7 @@ struct ImageList::Reading {
     list.rows_.push_back(std::move(row));
   }
 
-  // Gives the classes that the list defined their final numbers.
+  // Sorts the classes that the list defines and gives them their final numbers.
   void sort() {
     auto sorted = classes;
     sort_classes(sorted);
@@ -181,7 +182,7 @@ std::string ImageList::where(int64_t index) const { return (fs::path(root_) / ro
 LabelledImage ImageList::image(int64_t index) const {
   check(index >= 0 && index < size(), ErrorKind::Usage, kImageList, "image ", index, " of ", size());
   const auto& row = rows_[static_cast<size_t>(index)];
-  // Checked again, since a folder may have become a link since the list was read.
+  // Checked again, because a folder may have become a link after the list was read.
   const auto path = detail::path_of_listed_image(root_, row.image, file_, kImageList);
   LabelledImage out{{}, detail::read_image_file(path, kImageList), columns_.label.empty() ? 0 : row.first, {}};
   if (!columns_.labels.empty()) {

@@ -21,7 +21,7 @@ constexpr const char *kImageText = "image_text", *kImageQuestions = "image_quest
 struct ImageText::Pairs {
   struct Pair {
     std::string image;
-    int32_t file, count, prompt;  // number of tokens; tokens before an answer
+    int32_t file, count, prompt;  // count: tokens of the text; prompt: tokens before the answer
     int64_t line, first;          // number of the line, from 1; index of the first token
   };
   std::vector<std::string> files;

@@ -17,7 +17,7 @@
 namespace npu_train::detail {
 namespace {
 
-// A progressive file may hold any number of scans, each of a few bytes, and each is work for every pixel. Encoders write about ten.
+// A progressive file may hold any number of scans, each of a few bytes, and each scan costs time for every pixel. Encoders write about ten.
 constexpr int kMaxScans = 100;
 // Memory limit of libjpeg, which keeps all coefficients of a progressive file (2 bytes per pixel and component) even for a small box.
 // Enough for 44 million pixels, or 89 million with subsampled chroma.
@@ -37,7 +37,8 @@ struct ErrorManager {
   std::longjmp(errors->jump, 1);
 }
 
-/// libjpeg only warns, fills missing data and continues; for training data this is an error.
+/// Turns libjpeg's warnings about missing or corrupt data into errors. libjpeg would fill in data and continue, which is not acceptable for
+/// training data.
 void on_message(j_common_ptr cinfo, int level) {
   if (level >= 0) return;
   const int code = cinfo->err->msg_code;
@@ -51,7 +52,7 @@ void on_progress(j_common_ptr cinfo) {
   std::longjmp(errors->jump, 1);
 }
 
-/// Returns false, with a message in `errors`, on an error of libjpeg. The only target of longjmp: `fn` must not hold objects with
+/// Returns false, with a message in `errors`, on an error of libjpeg. longjmp leads only here, so `fn` must not have objects with
 /// destructors.
 template <class Fn>
 bool succeeds(ErrorManager& errors, Fn fn) {
@@ -232,7 +233,8 @@ std::vector<uint8_t> encode_jpeg(const Image& image, int quality) {
   errors.base.error_exit = detail::on_error;
   unsigned char* bytes = nullptr;
   unsigned long size = 0;
-  // Only a lack of memory is left. The bytes are then not freed: libjpeg replaces them as they grow, and shows the last ones at the end.
+  // From here on, only a lack of memory can be the cause of an error. The bytes are then not freed, because libjpeg replaces them as they
+  // grow and returns the last ones only at the end.
   if (!detail::succeeds(errors, [&] { detail::compress(out, dense, quality, &bytes, &size); }))
     throw Error(ErrorKind::OutOfMemory, where, errors.message);
   const std::unique_ptr<unsigned char, void (*)(void*)> file(bytes, std::free);

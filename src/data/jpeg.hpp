@@ -1,4 +1,4 @@
-/// libjpeg-turbo behind C++: errors become exceptions, and truncated files are errors.
+/// A C++ interface to libjpeg-turbo: errors become exceptions, and truncated files are errors.
 #pragma once
 
 #include <cstdint>

@@ -116,7 +116,7 @@ struct LabelledTexts::Lines {
 
 namespace {
 
-// Appends which tokens of a text count.
+// Appends, for each token of a text, whether it counts in the loss.
 void add_counted(const QuestionTokens& text, std::vector<bool>& counted) {
   const auto first = counted.size();
   counted.resize(first + text.tokens.size(), true);

@@ -14,7 +14,7 @@ using detail::Job;
 
 namespace {
 
-// Affects only this thread. Asks the OpenMP runtime that libtorch has loaded: the compiler may link another one, or none.
+// Affects only the calling thread. Calls the OpenMP runtime that libtorch has loaded, because the compiler may link another one, or none.
 void run_on_one_thread() {
   static auto* const set = reinterpret_cast<void (*)(int)>(::dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
   if (set != nullptr) set(1);
@@ -131,12 +131,12 @@ void Loader::Impl::work() {
   }
 }
 
-/// Passes over the next sample of the stream, without decoding an image; false at the end.
+/// Skips the next sample of the stream, without decoding an image. Returns false at the end.
 bool Loader::Impl::pass_sample() const { return images != nullptr ? images->next_image().has_value() : stream->next().has_value(); }
 
 /// Continues the stream from the loaded state if that is this rank's; otherwise reads the stream up to the position.
 void Loader::Impl::start_stream(int64_t of_epoch, int64_t from_batch) {
-  const auto own_before = [&](int64_t batches) {  // number of this rank's samples among those of all ranks' first `batches` batches
+  const auto own_before = [&](int64_t batches) {  // number of this rank's samples in the first `batches` micro-batches of all ranks
     return std::max<int64_t>(0, batches * options.batch_size - options.rank + options.world_size - 1) / options.world_size;
   };
   const bool other_ranks = loaded_ranks > 0 && loaded_ranks != options.world_size;
@@ -231,7 +231,7 @@ void Loader::Impl::note_bad_samples(const Job& job) {
   }
 }
 
-/// Reports at the end of an epoch. A second next() there has nothing new to report.
+/// Reports the omitted samples at the end of an epoch. If next() is called again at the end, there is nothing new to report.
 void Loader::Impl::report_bad_samples() {
   if (bad_samples == reported_bad) return;
   reported_bad = bad_samples;

@@ -30,7 +30,7 @@ struct Loader::Impl {
     if (dataset != nullptr) sampler.emplace(sampler_of(options.seed));
     chunk = options.num_workers > 0 ? std::clamp<int64_t>(options.batch_size / (2 * options.num_workers), 1, 64) : options.batch_size;
   }
-  /// Not in the constructor, so that the destructor joins the started workers if a later one cannot start.
+  /// Starts the workers. This is not done in the constructor, so that the destructor joins the started workers if a later one cannot start.
   void launch() {
     for (int64_t i = 0; i < options.num_workers; ++i)
       workers.emplace_back([this, run = log_run()] {

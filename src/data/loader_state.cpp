@@ -12,7 +12,7 @@ constexpr const char* kPart = "data loader";
 constexpr std::string_view kStream = "stream/";
 
 // The state of a stream has the rank and world size of its reader; states of other data have neither. States of earlier versions have only
-// world_size: their cursor counts the batches of one rank, so it has today's meaning for one rank only.
+// world_size. Their cursor counts the batches of one rank; it equals the number over all ranks only if there was one rank.
 int64_t world_size_of(const State& state) { return state.values.count("world_size") > 0 ? state.integer("world_size", kPart) : 1; }
 int64_t rank_of(const State& state) { return state.values.count("rank") > 0 ? state.integer("rank", kPart) : 0; }
 

@@ -79,7 +79,7 @@ struct Walk {
 void mix(at::Tensor& input, int64_t real, float lambda) {
   const int64_t bytes = input.numel() / input.size(0);
   auto* data = input.mutable_data_ptr<float>();
-  // In place from the first row on; the original previous row is kept, because the next one needs it.
+  // Mixes in place, from the first row on. A copy of each original row is kept for the next row.
   std::vector<float> before(data + (real - 1) * bytes, data + real * bytes), own(bytes);
   for (int64_t i = 0; i < real; ++i) {
     float* row = data + i * bytes;

@@ -15,7 +15,7 @@
 
 namespace npu_train::detail {
 
-// Error(Usage) for transforms and mixing, which apply only to images.
+// Error(Usage) for mixing, which applies to classes of images, and for transforms of data without images.
 DatasetPair open_tokens(const TokensOptions& options);
 DatasetPair open_documents(const DocumentsOptions& options);
 DatasetPair open_image_text(const ImageTextOptions& options, const TransformRegistry& transforms);
@@ -28,7 +28,7 @@ void check_no_images(const DataOptions& options);
 // Error(Usage) if no training files are named, or both val and val_fraction are given.
 void check_split(const std::string& train, const std::string& val, double val_fraction);
 
-// Uses `all` as the training data, or without its last `val_fraction`, which becomes the validation data.
+// Uses `all` as the training data. With a `val_fraction` above 0, this share at the end of `all` becomes the validation data instead.
 template <class Data>
 void split_off_validation(DatasetPair& pair, const std::shared_ptr<Data>& all, double val_fraction) {
   pair.train = all;
@@ -40,8 +40,8 @@ void split_off_validation(DatasetPair& pair, const std::shared_ptr<Data>& all, d
   pair.val = all->part(all->size() - val, val);
 }
 
-// Error(Data) for the train.bin and val.bin of one folder, as `npu_tool tokenize` writes them, if two calls wrote them: the second one was
-// killed between the two.
+// Error(Data) if the train.bin and val.bin of one folder, as `npu_tool tokenize` writes them, are from two calls. This happens if the
+// second call is killed after it has written one of the files.
 void check_written_together(const std::vector<std::string>& train, const std::vector<std::string>& val);
 
 void warn_without_validation(const DatasetPair& pair);

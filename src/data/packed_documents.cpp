@@ -34,15 +34,15 @@ std::vector<int64_t> lengths_of(const SequenceDataset& documents) {
   return out;
 }
 
-// Returns the number of the sample into which each document comes; samples are numbered as they are begun. The search for the least
-// sufficient room takes logarithmic time, and among equal rooms the oldest sample wins (Johnson, "Near-optimal bin packing algorithms",
-// 1973).
+// Returns the number of the sample to which each document belongs. Samples are numbered in the order in which they are begun. The search
+// for the least sufficient room takes logarithmic time, and among equal rooms the oldest sample wins (Johnson, "Near-optimal bin packing
+// algorithms", 1973).
 std::vector<int64_t> best_fit_decreasing(const std::vector<int64_t>& lengths, int64_t room) {
   std::vector<int64_t> order(lengths.size()), out(lengths.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(),
                    [&](int64_t a, int64_t b) { return lengths[static_cast<size_t>(a)] > lengths[static_cast<size_t>(b)]; });
-  std::set<std::pair<int64_t, int64_t>> open;  // room and number
+  std::set<std::pair<int64_t, int64_t>> open;  // remaining room and number of each sample that is not full
   int64_t samples = 0;
   for (const auto document : order) {
     const auto length = lengths[static_cast<size_t>(document)];
@@ -70,7 +70,7 @@ PackedDocuments::PackedDocuments(std::shared_ptr<const SequenceDataset> document
         "the texts have labels, and a sample of several texts would have several; hint: data.packing=false");
   lengths_ = lengths_of(*documents_);
   const auto sample_of = best_fit_decreasing(lengths_, longest());
-  // The samples are numbered anew by their first documents, so that they are in the order of the documents if nothing shuffles them.
+  // The samples are renumbered in the order of their first documents, so that without shuffling they follow the order of the documents.
   std::vector<int64_t> number(sample_of.size(), -1);
   first_ = {0};
   for (const auto sample : sample_of) {

@@ -56,7 +56,7 @@ QuestionTokens about_image(const std::vector<int32_t>& question, const std::vect
 // Words for messages: the end of a text, which counts in the loss, and the complete text.
 struct WordsOfText {
   const char *end, *all, *empty;
-  int64_t added;  // tokens at the end that are not of the text
+  int64_t added;  // tokens at the end that are not part of the text
 };
 constexpr WordsOfText kOfQuestions{"answer", "image, question and answer", "the answer is empty", 1},
     kOfPrompts{"completion", "prompt and completion", "the completion is empty", 1},
@@ -75,7 +75,7 @@ void cut_to_context(QuestionTokens& text, int64_t context, int64_t end_token) {
   for (auto& [begin, end] : text.between) begin = std::min(begin, context), end = std::min(end, context);
 }
 
-// Truncates the answers if the rules allow it. Returns the fault of the text, or "". Counts both.
+// Truncates the answers if the rules allow it. Returns the fault of the text, or "". Counts truncated and faulty texts.
 std::string fault_of_answer(QuestionTokens& text, const WordsOfText& words, const DocumentRules& rules, DocumentCounts& counts) {
   const auto size = static_cast<int64_t>(text.tokens.size());
   if (counted_tokens(text) == words.added) {
@@ -158,10 +158,11 @@ void check_answers(const Json& messages, bool all, const std::string& where) {
           ": the last message is not one of the assistant, which is the one that the loss counts");
 }
 
-// Returns nullopt, and counts it, if the rules omit a chat of which the template makes no text, or none with known answers.
+// Returns the tokens of a chat. If the template gives no text for the chat, or one with unknown answers, throws Error(Data), or with
+// skip_bad counts the chat and returns nullopt.
 std::optional<ChatTokens> chat_with_answers(const Json& messages, const std::string& where, const DocumentRules& rules,
                                             DocumentCounts& counts) {
-  rules.texts->chat();  // the fault of a template is not one of its chats
+  rules.texts->chat();  // outside of `try`: an error of the template is not one of the chat
   try {
     return rules.texts->chat_tokens(messages, rules.all_answers ? Answers::All : Answers::Last, where);
   } catch (const Error& e) {
@@ -177,7 +178,7 @@ std::optional<ChatTokens> chat_with_answers(const Json& messages, const std::str
 QuestionTokens counted_answers(const ChatTokens& chat) {
   const auto size = static_cast<int64_t>(chat.ids.size());
   QuestionTokens out{{chat.ids.begin(), chat.ids.end()}, size};
-  std::vector<std::pair<int64_t, int64_t>> answers;  // without the empty ones, which a truncated text could begin with
+  std::vector<std::pair<int64_t, int64_t>> answers;  // non-empty answers, so that a truncated text has a token of the first one
   std::copy_if(chat.answers.begin(), chat.answers.end(), std::back_inserter(answers), [](const auto& a) { return a.first < a.second; });
   if (!answers.empty()) out.prompt = answers.front().first;
   for (size_t i = 0; i < answers.size(); ++i)

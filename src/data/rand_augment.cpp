@@ -39,7 +39,7 @@ enum Change {
   kChanges
 };
 
-/// `strength` is 0 to 1; `sign` is the direction of changes that have two.
+/// Applies one change. `strength` is 0 to 1; `sign` is 1 or -1, for changes that have two directions.
 Image change(Image image, Change what, double strength, double sign) {
   const auto factor = static_cast<float>(1.0 + sign * 0.9 * strength);
   const auto shift = [&](int64_t side) { return std::trunc(sign * 150.0 / 331.0 * static_cast<double>(side) * strength); };

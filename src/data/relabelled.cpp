@@ -54,7 +54,7 @@ struct Relabelling {
   }
 };
 
-// A relabelled data set of type `Base`, which the Loader tests for.
+// A relabelled data set. It derives from `Base`, because the Loader tests for that type.
 template <class Base>
 class Relabelled : public Base {
  public:
@@ -128,7 +128,7 @@ DatasetPair in_classes(DatasetPair pair, const Names& classes) {
         "; hint: rename or remove them, or train a model with these classes");
   check(pair.train_stream == nullptr, ErrorKind::Usage, "data",
         "a stream has other classes than the model: ", difference_of_classes(own, classes));
-  // A class that the data do not have is absent from each sample; a number that they do not have is not known.
+  // If the data do not have a class, no sample has it. If the data do not have a number, its value is unknown.
   const auto* images = dynamic_cast<const ImageDataset*>(pair.train.get());
   check(images == nullptr || !images->has_numbers() || own.size() == classes.size(), ErrorKind::Data, "data", "the data have the numbers ",
         detail::first_few(own, kNamesShown), ", and the model gives ", detail::first_few(classes, kNamesShown),

@@ -10,7 +10,7 @@
 namespace npu_train {
 namespace {
 
-/// Filter weights: inputs [first, first + count) of each output.
+/// Filter weights. Each output is a weighted sum of the inputs [first, first + count).
 template <class Weight>
 struct Taps {
   std::vector<int32_t> first, count;
@@ -114,8 +114,9 @@ Bytes resize_rows(const uint8_t* pixels, int64_t width, const Taps<int32_t>& tap
   return out;
 }
 
-// Resizes columns and rows, each rounded to bytes; nullptr: this direction keeps its size. As in Pillow 13, rows come first if the height
-// shrinks by more than twice the shrinkage of the width. Earlier versions always resized columns first.
+// Resizes columns and rows, and rounds the result of each pass to bytes. `rows` or `cols` is nullptr if that direction keeps its size. As
+// in Pillow 13, rows come first if the height shrinks by more than twice the shrinkage of the width. Earlier versions always resized
+// columns first.
 void resize_as_pillow(const Image& packed, Image& out, const Taps<int32_t>* rows, const Taps<int32_t>* cols) {
   const int64_t height = out.height(), width = out.width(), shrinks = packed.height() - height;
   const bool rows_first = shrinks > 0 && shrinks > 2 * (packed.width() - width);

@@ -11,7 +11,8 @@
 namespace npu_train {
 namespace {
 
-// Returns for each sample the sum of the weights up to it. Error(Usage) unless they can be drawn.
+// Returns for each sample the sum of the weights up to and including its own. Error(Usage) for a weight that is negative or not finite, or
+// a total that is 0 or not finite.
 std::vector<double> sums_of(const std::vector<double>& weights) {
   std::vector<double> out;
   double sum = 0;

@@ -38,7 +38,7 @@ class RandomImages final : public ImageDataset {
 DatasetPair random_pair(const DataOptions& options, DatasetInfo info, const TransformRegistry& transforms) {
   DatasetPair pair;
   pair.options = options;
-  if (!options.sampler_file.empty()) {  // it chooses among samples that are not read here
+  if (!options.sampler_file.empty()) {  // the file chooses among samples that are not read here
     pair.options.sampler = "uniform";
     pair.options.sampler_file.clear();
   }

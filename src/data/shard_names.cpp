@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 
 constexpr size_t kMostShards = 1'000'000;
 
-// Where an opening brace closes, and the commas between them that are in no inner pair.
+// The position of the brace that closes an opening brace, and the positions of the commas between the two that are not in an inner pair.
 struct Braces {
   size_t close = std::string::npos;
   std::vector<size_t> commas{};
@@ -34,7 +34,7 @@ Braces braces_at(const std::string& text, size_t open) {
   return out;
 }
 
-// "007..012" to 007, 008, ... 012; nothing for another text.
+// Expands "007..012" to 007, 008, ..., 012. Returns an empty list for any other text.
 std::vector<std::string> numbers_of(const std::string& range) {
   const auto dots = range.find("..");
   if (dots == std::string::npos) return {};

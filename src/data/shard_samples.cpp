@@ -18,9 +18,9 @@ namespace {
 constexpr size_t kMostParts = 1000;
 constexpr uint64_t kMostLabelBytes = uint64_t{1} << 20;
 
-// Returns key and extension of a member; nothing for one that belongs to no sample.
+// Returns key and extension of a member; nullopt for a member that belongs to no sample.
 std::optional<std::pair<std::string, std::string>> key_of(const std::string& name) {
-  const auto folder = name.rfind('/') + 1;  // 0 without one
+  const auto folder = name.rfind('/') + 1;  // 0 for a name without a folder
   const auto dot = name.find('.', folder);
   const auto first = std::string_view(name).substr(0, name.find('/'));
   const bool meta = first.size() >= 4 && first.starts_with("__") && first.ends_with("__");
@@ -28,7 +28,7 @@ std::optional<std::pair<std::string, std::string>> key_of(const std::string& nam
   return std::pair(name.substr(0, dot), to_lower(name.substr(dot + 1)));
 }
 
-// Returns the one part with one of these extensions.
+// Returns the only part that has one of these extensions. Error(Data) if there is no such part, or more than one.
 const SamplePart& part_of(const ShardSample& sample, const std::vector<std::string>& extensions, const std::string& where) {
   const auto is_wanted = [&](const SamplePart& part) {
     return std::find(extensions.begin(), extensions.end(), part.extension) != extensions.end();
@@ -47,7 +47,7 @@ void check_part_size(const SamplePart& part, uint64_t most, const std::string& w
         most);
 }
 
-// Returns the text of a label; that of a JSON object is its value at `key`.
+// Returns the text of a label, which in a JSON object is the value at `key`.
 std::string label_text(const std::string& content, const std::string& extension, const std::string& key, const std::string& where) {
   if (extension != "json" && !extension.ends_with(".json")) return std::string(trimmed_view(content));
   const auto document = parse_json(content, where);

@@ -18,7 +18,7 @@ namespace npu_train::detail {
 struct SampleParts {
   std::vector<std::string> image = {"jpg", "jpeg", "png", "webp", "bmp"};  // a sample has one of them
   std::string label = "cls";
-  std::string label_key = "label";  // if the label is a JSON object
+  std::string label_key = "label";  // key of the label, if the part is a JSON object
 };
 
 struct SamplePart {
@@ -33,19 +33,19 @@ struct ShardSample {
   std::vector<SamplePart> parts;
 };
 
-// Returns the first sample at or after `position`, which moves behind it. Files without an extension, hidden ones and those in "__name__"
-// are passed over, as WebDataset does (for which a hidden file in a folder is a sample of its own). Error(Data) if the archive cannot be
-// read (see next_tar_member), or for a sample of more than 1000 parts. nullopt at the end.
+// Returns the first sample at or after `position`, and moves `position` behind it. Files without an extension, hidden files and files in
+// "__name__" are skipped, as in WebDataset (except that WebDataset treats a hidden file in a folder as a sample). Error(Data) if the
+// archive cannot be read (see next_tar_member), or for a sample of more than 1000 parts. nullopt at the end.
 std::optional<ShardSample> next_sample(const ReadableFile& shard, uint64_t& position);
 
 // Returns "FILE, sample KEY" for messages.
 std::string where_sample(const std::filesystem::path& shard, const ShardSample& sample);
 
 // Reads the image, without decoding it, and the class: a whole number, or a name of `info.class_names`. Error(Data) if one of them is
-// missing, there twice or too large, or if the class is none of `info`; and if the archive cannot be read.
+// missing, occurs twice or is too large, if the class is not one of `info`, and if the archive cannot be read.
 LabelledImage read_sample(const std::filesystem::path& shard, const ShardSample& sample, const SampleParts& parts, const DatasetInfo& info);
 
-// All samples of some archives, with random access: their headers are read at once. For validation.
+// All samples of some archives, with random access, for validation. The constructor reads all headers.
 class ShardImages final : public ImageDataset {
  public:
   // Error(Data) as for next_sample, and if there is no sample.

@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* kShardStream = "webdataset";
 
-// Names without folders, which may differ between machines, and sizes.
+// Returns the number of archives and a digest of their names and sizes. Folders are left out, because they may differ between machines.
 std::string source_of(const std::vector<std::filesystem::path>& shards) {
   Hasher out;
   for (const auto& shard : shards) {
@@ -36,7 +36,7 @@ at::Tensor long_tensor(const std::vector<int64_t>& values) {
   return out;
 }
 
-// An empty list is not saved.
+// Returns the list that is saved under `key`. An empty list is not saved.
 std::vector<int64_t> longs_in(const State& state, const std::string& key) {
   if (state.tensors.count(key) == 0) return {};
   const auto& tensor = state.tensor(key, kShardStream);
@@ -109,7 +109,7 @@ std::optional<PendingImage> ShardStream::next_image() {
     buffer_.push_back(std::move(*entry));
   }
   if (buffer_.empty()) return std::nullopt;
-  // The generator of each draw follows from its number, so that the number is all of its state.
+  // The generator of each draw is derived from the number of the draw, so that the state has only this number.
   const auto of_part = derive_seed(seed_, "shuffle buffer", static_cast<uint64_t>(epoch_), static_cast<uint64_t>(index_));
   const auto drawn = Philox(of_part, static_cast<uint64_t>(given_)).below(static_cast<uint32_t>(buffer_.size()));
   std::swap(buffer_[drawn], buffer_.back());

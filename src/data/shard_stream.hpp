@@ -18,8 +18,8 @@ struct ShardOrder {
   int64_t buffer = 1000;  // samples from which the next one is drawn
 };
 
-// Each part (rank) reads whole archives: of the epoch's order of archives every count-th. Reading goes through headers only; images are
-// read by `PendingImage::read`. The order depends only on seed, epoch, part and files. Its state has offsets, not images.
+// Each part (rank) reads complete archives: every count-th one in the epoch's order of archives. The stream reads only headers;
+// `PendingImage::read` reads the images. The order depends only on seed, epoch, part and files. The state has offsets, not images.
 class ShardStream final : public ImageStream {
  public:
   // Error(Data) if the size of a file cannot be read.
@@ -30,9 +30,9 @@ class ShardStream final : public ImageStream {
   std::optional<PendingImage> next_image() override;
   std::string source() const override { return source_; }
   State state() const override;
-  // Error(Checkpoint) if the state belongs to other files or other options, or its offsets are none of samples.
+  // Error(Checkpoint) if the state belongs to other files or other options, or no sample begins at one of its offsets.
   void load_state(const State& state) override;
-  // Error(Usage) if there are fewer archives than parts. The log reports it if parts have different numbers of them.
+  // Error(Usage) if there are fewer archives than parts. Logs a warning if the parts have different numbers of archives.
   void shard(int64_t index, int64_t count) override;
   bool shards_by_sample() const override { return false; }
   void set_seed(uint64_t seed) override { seed_ = seed; }
@@ -55,14 +55,14 @@ class ShardStream final : public ImageStream {
   ShardOrder order_;
   std::string source_;
   uint64_t seed_ = 0;
-  int64_t index_ = 0, count_ = 1;  // part of the archives
+  int64_t index_ = 0, count_ = 1;  // number of this part, and number of all parts
 
   // The position in an epoch:
   int64_t epoch_ = 0;
   std::vector<int64_t> own_;          // archives of this part, in the order of the epoch
-  int64_t at_ = 0;                    // the next of them, or the open one
-  std::optional<ReadableFile> file_;  // the open one
-  uint64_t position_ = 0;             // in the open one
+  int64_t at_ = 0;                    // index in own_ of the open archive, or of the next one
+  std::optional<ReadableFile> file_;  // the open archive
+  uint64_t position_ = 0;             // in the open archive
   std::vector<Entry> buffer_;
   int64_t given_ = 0;  // samples of this epoch that next_image() has returned
 };

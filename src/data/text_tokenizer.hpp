@@ -21,7 +21,7 @@ class TextTokenizer {
   std::vector<int32_t> ids(const std::string& text) const;
   // Returns the id of eos_token. Error(Data) if there is none; `key` is the option that gives another one.
   int64_t end_token(const char* key) const;
-  // The template, which is parsed when it is first used.
+  // Returns the chat template, which is parsed at the first call.
   const ChatTemplate& chat() const;
   // Returns the tokens of a chat and of its answers. Error(Data) as for ChatTemplate::with_answers().
   ChatTokens chat_tokens(const Json& messages, Answers which, const std::string& where) const;

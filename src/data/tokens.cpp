@@ -25,7 +25,7 @@ struct TokenLayout {
 };
 constexpr TokenLayout kTokenLayouts[] = {{20240520, 1, 2}, {20240801, 7, 4}};
 constexpr int64_t kTokenHeader = 256 * sizeof(int32_t);
-constexpr int32_t kTogether = 1885432946;  // the digest of all files that were written together follows it
+constexpr int32_t kTogether = 1885432946;  // precedes the digest of all files that were written together
 constexpr int64_t kTogetherAt = 3 * sizeof(int32_t);
 struct Together {
   int32_t magic;
@@ -43,7 +43,7 @@ void widen(const std::vector<char>& bytes, int64_t count, int64_t* out) {
 }
 
 // Returns the kind of a file that is neither known nor plain tokens; "" for tokens. Headers of llm.c's formats begin with a date, such as
-// 20240520, and a small version; as uint16 tokens these would be any id, one of 305 to 320, the version and 0.
+// 20240520, and a small version; as uint16 tokens, these numbers would be any id, an id from 305 to 320, the version and 0.
 std::string other_format(const int32_t (&header)[3]) {
   std::string_view bytes(reinterpret_cast<const char*>(header), sizeof header);
   if (bytes.starts_with("\x93NUMPY")) return "a NumPy file (.npy)";
@@ -68,8 +68,8 @@ uint64_t digest_of(const std::vector<std::pair<std::string, Tokens>>& files) {
   return std::max<uint64_t>(1, out.digest());
 }
 
-// Writes numbers, or the bytes of a text. The caller commits the file. `together`: digest_of() the files that are written together; 0: this
-// one is alone.
+// Writes numbers, or the bytes of a text. The caller commits the file. `together`: digest_of() the files that are written together; 0: the
+// file is written alone.
 template <class Tokens>
 void write_tokens(AtomicFile& file, const Tokens& tokens, const TokenLayout& layout, uint64_t together = 0) {
   const auto path = file.path().string();

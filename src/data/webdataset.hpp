@@ -1,4 +1,4 @@
-// Images in tar archives by name: the data set webdataset of a configuration.
+// The data set `webdataset` of a configuration: images in tar archives.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,11 @@ struct WebdatasetOptions : DataOptions, SampleParts {
   static const ConfigTable<WebdatasetOptions>& config_table();
 };
 
-// Returns what is known without the archives. Error(Usage) without the number of classes, or if it is not that of their names.
+// Returns the facts that are known without the archives. Error(Usage) if the number of classes is not given or differs from the number of
+// their names.
 DatasetInfo webdataset_info(const WebdatasetOptions& options);
 
-// Opens the training archives as a stream, and reads the headers of those for validation. Error(Usage) and Error(Data) as in
+// Opens the training archives as a stream, and reads the headers of the validation archives. Error(Usage) and Error(Data) as in
 // shard_names.hpp and shard_samples.hpp.
 DatasetPair open_webdataset(const WebdatasetOptions& options, const TransformRegistry& transforms);
 

@@ -1,4 +1,4 @@
-/// libwebp behind C++.
+/// A C++ interface to libwebp.
 #pragma once
 
 #include <cstdint>

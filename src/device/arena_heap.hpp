@@ -1,4 +1,4 @@
-// Allocates blocks of one range of address space: best fit, adjacent gaps are merged. Not thread-safe.
+// Allocates blocks of one range of address space by best fit, and merges adjacent gaps. Not thread-safe.
 #pragma once
 
 #include <cstddef>

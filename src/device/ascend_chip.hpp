@@ -10,16 +10,16 @@ struct AscendChip {
   bool bf16;           // multiplies bf16
   bool saturates;      // by default, an overflow gives the largest finite number
   bool can_choose;     // supports both overflow modes
-  bool rings;          // the NPUs of a machine are two rings of four, of which HCCL connects 1, 2, 4 or 8
-  bool graphs = true;  // captures graphs: the table of products of aclmdlRICaptureBegin in CANN's documents
+  bool rings;          // the NPUs of a machine form two rings of four; HCCL connects only 1, 2, 4 or 8 of them
+  bool graphs = true;  // can capture graphs; source: the table of products at aclmdlRICaptureBegin in CANN's documents
 };
 
 // Looks up a chip by CANN's name (aclrtGetSocName), such as Ascend910B3, Ascend910_9392, Ascend310P3. Returns nullopt for an unknown
 // family. Ascend910B, without a digit, belongs to the first generation.
 std::optional<AscendChip> ascend_chip(const std::string& soc);
 
-// Returns the chip of that name. For an unknown name, warns and assumes a chip with bf16 and IEEE 754 overflow. For an empty name, assumes
-// a chip on which every training runs.
+// Returns the chip of that name. For an unknown name, warns and assumes a chip with bf16 and IEEE 754 overflow. For an empty name, makes
+// the cautious assumptions: no bf16, and overflow saturates.
 AscendChip assumed_chip(const std::string& soc);
 
 // Returns whether `chip` saturates in this process, as torch_npu decides it from INF_NAN_MODE_ENABLE and INF_NAN_MODE_FORCE_DISABLE.

@@ -80,7 +80,8 @@ const DeviceBackend& backend_of(const Device& device) {
 
 namespace {
 
-// Looks up only NPUs: in the capabilities that every step asks for, no other kind differs.
+// Returns the Device of a PrivateUse1 device, otherwise nullopt. Every step asks for the capabilities below; for other kinds the answer is
+// fixed and needs no lookup.
 std::optional<Device> npu_of(const c10::Device& device) {
   return device.is_privateuseone() ? std::optional(device_of(device)) : std::nullopt;
 }

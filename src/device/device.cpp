@@ -48,7 +48,7 @@ void choose(const DeviceBackend& backend) {
 
 constexpr int kMaxIndex = 127;  // c10::DeviceIndex is 8 bits wide
 
-// Returns a hint for names of devices in other programs.
+// Returns a hint if `kind` is a name that other programs use for a device ("gpu"), otherwise "".
 std::string other_name(const std::string& kind) {
   const auto word = to_lower(kind);
   if (word == "gpu" || word == "nvidia") return "write cuda for an NVIDIA GPU, or auto for whatever is there";
@@ -69,7 +69,7 @@ std::string other_name(const std::string& kind) {
                              : "did you mean " + near + "?");
 }
 
-// Returns whether "auto" can use the device. If one is present but unusable, logs that, and the search continues.
+// Returns whether "auto" can use the device. If a device is present but unusable, logs a warning; the caller then tries the next kind.
 bool can_be_used(const DeviceBackend& backend) {
   try {
     choose(backend);

@@ -9,7 +9,7 @@
 namespace npu_train {
 namespace {
 
-constexpr uint8_t kPriorityOfReports = 100;  // the arena's, so that the last installed allocator is used
+constexpr uint8_t kPriorityOfReports = 100;  // equal to the arena's priority, so that the allocator installed last is used
 
 HostBlockWatcher* watcher() { return dynamic_cast<HostBlockWatcher*>(c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE)); }
 

@@ -21,7 +21,7 @@ namespace {
 
 struct ChipName {
   std::string soc;        // CANN's name of the chip: "Ascend910B3"
-  std::string assumed;    // the assumption, if `text` names a series or a card; otherwise ""
+  std::string assumed;    // text about the chip that is assumed for a series or a card; "" if none is assumed
   int64_t gibibytes = 0;  // memory of one NPU of a card; 0: unknown
 };
 
@@ -41,7 +41,7 @@ constexpr std::array kSeries = {
     SeriesName{"310P", "310P3", "Atlas inference"}, SeriesName{"310B", "310B1", "Atlas 200I A2"},
 };
 
-// True for names of the series: "950", "950PR", "950DT_9591".
+// Returns whether the text names the series 950 or a chip of it: "950", "950PR", "950DT_9591".
 bool is_950(std::string_view text) {
   if (!text.starts_with("950")) return false;
   text.remove_prefix(3);
@@ -52,7 +52,7 @@ bool is_950(std::string_view text) {
                           std::all_of(text.begin() + 1, text.end(), [](unsigned char c) { return std::isdigit(c) != 0; }));
 }
 
-// Returns the words of a card's name in lower case, without a remark such as that of "Atlas 300T (model 9000)".
+// Returns the words of a card's name in lower case, without a remark in parentheses, as in "Atlas 300T (model 9000)".
 std::string card_words(std::string_view text) {
   std::string out;
   for (const char c : text.substr(0, text.find('('))) {
@@ -149,7 +149,7 @@ const std::unordered_map<std::string_view, Row>& table() {
   return rows;
 }
 
-// Operators for which an NPU has one kernel, although the host may use others.
+// Returns whether an NPU computes the operation with a single kernel, even if the host uses another operator for it.
 bool is_one_kernel_there(const std::string& name) {
   return name.starts_with("_scaled_dot_product") || name == "scaled_dot_product_attention" || name.starts_with("mkldnn_");
 }
@@ -173,7 +173,7 @@ OperatorFacts judged(const Row& row, bool named_for_series) {
   }
   if (row.listed == "custom") return {.support = OperatorSupport::Custom};
   if (row.status == "cpu_fallback" || row.listed == "cpu_fallback") return {.support = OperatorSupport::CpuFallback};
-  // Applies to composite operators, too, because the limits are those of the API.
+  // This rule includes composite operators, because the limits are those of the API.
   if (!named_for_series) return {.support = OperatorSupport::Limited, .limits = kNotForSeries};
   if (row.listed == "limited") return {.support = OperatorSupport::Limited};
   return {.support = row.status == "composite" ? OperatorSupport::Composite : OperatorSupport::Native};

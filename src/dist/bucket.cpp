@@ -51,7 +51,7 @@ std::unique_ptr<Compressor> Bucket::made_compressor() const {
   };
   if (rank_groups_.members == nullptr) return made(layout_, group_, sharding_);
   if (rank_groups_.leaders == nullptr) return nullptr;
-  // The first ranks of groups exchange their sums in the memory of the transport.
+  // The first ranks of groups exchange their sums in the memory that the transport sends from.
   auto layout = layout_;
   if (!travel_.between_devices) layout.options = layout.options.device(c10::kCPU);
   return made(std::move(layout), *rank_groups_.leaders, Sharding::None);
@@ -133,7 +133,8 @@ void Bucket::exchange(bool ordered, double unit) {
     if (sharding_ >= Sharding::Gradients) drop_buffers();
     return;
   }
-  // The gradients are sent in parts, then the sum of this rank's part; a ring sends as much. Each time, all but 1/N of the bucket is sent.
+  // This rank sends its gradients in parts, and then the sum of its own part. Each time it sends all but 1/N of the bucket; a ring sends as
+  // much.
   const int64_t times = scatters(ordered) || (ordered && sharding_ != Sharding::None) ? 1 : 2;  // with shards, the sums are not sent
   const int divided_by = scatters(ordered) ? groups_.shards->size() : group_.size();
   times_ = {.bytes = times * (static_cast<int64_t>(sent_.nbytes()) - static_cast<int64_t>(sent_.nbytes()) / divided_by)};

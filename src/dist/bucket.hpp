@@ -19,9 +19,9 @@ class Bucket {
  public:
   // How gradients are sent.
   struct Travel {
-    at::ScalarType dtype = at::kFloat;  // dtype of sent fp32 gradients; other than fp32 only with ordered sums
+    at::ScalarType dtype = at::kFloat;  // dtype in which fp32 gradients are sent; must be fp32 unless the sums are ordered
     bool between_devices = false;       // sent without a copy in host memory
-    Compression compression{};          // compression of fp32 gradients, if it has error feedback
+    Compression compression{};          // used for fp32 gradients if it has error feedback
     bool compresses = true;             // false: compression begins with compress(), not with the first window
   };
 
@@ -34,14 +34,15 @@ class Bucket {
   void begin_window();
   // Begins a round; no piece of it is delivered yet.
   void begin_round();
-  // Copies the gradient of a piece, and drops the parameter's own. Called at most once for each piece in a round.
+  // Copies the gradient of a piece into the bucket, and drops the parameter's gradient. Called at most once for each piece in a round.
   void deliver(size_t piece);
   bool delivered(size_t piece) const { return delivered_[piece]; }
   bool complete() const { return missing_ == 0; }
   // Fills pieces that were not delivered with -0.0, which changes no bits of a number to which it is added.
   void fill_missing();
 
-  // Sends this rank's gradients; if `ordered`, each part to its rank. `unit` rescales errors of earlier windows to these gradients.
+  // Sends this rank's gradients; if `ordered`, sends each part to the rank that adds it. `unit` rescales the compression errors of earlier
+  // windows to these gradients.
   void exchange(bool ordered, double unit = 1);
   // Returns how many of the kSteps steps to the sum this round has taken. Each step waits for messages in flight, and sends the next ones.
   // Without groups of ranks the first step is the last one.
@@ -52,24 +53,26 @@ class Bucket {
   bool ready() const;
   // Whether no message is in flight.
   bool idle() const;
-  // Begins the second exchange of a compression that has two (turns()). Call it when all buckets have taken two steps, before their last.
+  // Begins the second exchange of a compression that has two (turns()). Call it when all buckets have taken two steps, before any bucket
+  // takes its last step.
   void turn();
   bool turns() const { return grouped_ != nullptr && grouped_->turns(); }
-  // Blocks until the sum has arrived. Only in the last round.
+  // Blocks until the sum has arrived. Call it only in the last round.
   void wait();
 
-  // Sets, between two windows, whether the next ones are compressed. Errors begin at zero.
+  // Sets, between two windows, whether the following windows are compressed. The compression errors begin at zero.
   void compress(bool begins);
-  // Returns nullptr without a compression that carries errors, and on a rank that compresses nothing.
+  // Returns nullptr if no compression carries errors, or if this rank compresses nothing.
   Compressor* compressor() const { return grouped_ != nullptr ? grouped_->compressor() : compressor_.get(); }
 
-  // Returns the number of ranks that compress and carry errors if this rank does not, because it does not lead its group; else 0.
+  // If this rank does not compress because it does not lead its group, returns the number of ranks that compress and carry errors;
+  // otherwise 0.
   int compressors_elsewhere() const { return elsewhere_; }
 
   // Timing of the last round, by the clock of Collective::span().
   const ReductionTimes::Bucket& times() const { return times_; }
 
-  // Returns the sum of a piece over ranks, with the parameter's strides; with shards only of the elements in this rank's part, 1-D.
+  // Returns the sum of a piece over ranks, with the parameter's strides. With shards, returns only the elements in this rank's part, 1-D.
   at::Tensor sum(size_t piece) const;
   // Returns the slice of a piece that is in this rank's part.
   Parameter own(size_t piece) const;
@@ -102,7 +105,7 @@ class Bucket {
   Sharding sharding_;
   std::vector<bool> delivered_;
   size_t missing_ = 0;
-  at::Tensor flat_;      // on the parameters' device; with sharded gradients only until they have been added
+  at::Tensor flat_;      // this rank's gradients, on the parameters' device; with sharded gradients only until they have been added
   at::Tensor sent_;      // the tensor that is sent: flat_ itself, or its copy in host memory or in another dtype
   at::Tensor received_;  // the parts of all ranks, during the exchange
   at::Tensor shard_;     // the sums of all ranks that have the same shard, during the gather

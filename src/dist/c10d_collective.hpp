@@ -55,7 +55,7 @@ struct C10dShared {
       throw Error(ErrorKind::Device, operation, who + " has no file descriptor left: " + cause,
                   "three are needed for each other rank: raise the limit where the ranks are started (ulimit -n)",
                   std::current_exception());
-    // Ranks that have ended close their connections; after a timeout, a rank is silent or late.
+    // If a rank has ended, its connections are closed. If the wait timed out, a rank is silent or late, and the message names it.
     const bool timed_out = cause.find("imed out") != std::string::npos;
     const auto late = heartbeats && timed_out ? heartbeats->late_ranks() : "";
     log(LogLevel::Error, who + ": the last collectives of this process:\n" + recorder.str());
@@ -76,8 +76,8 @@ struct C10dShared {
 
 class C10dCollective final : public Collective {
  public:
-  // `timed`: records the end of the work. Transports between devices are not timed: they complete the future when the work is queued, and
-  // the work ends with its event.
+  // `timed`: records the end of the work. Transports between devices are not timed: they complete the future as soon as the work is queued,
+  // and the work itself ends with its event.
   C10dCollective(std::shared_ptr<C10dShared> shared, std::string operation, int64_t sequence, c10::intrusive_ptr<c10d::Work> work,
                  bool timed)
       : shared_(std::move(shared)), operation_(std::move(operation)), sequence_(sequence), work_(std::move(work)) {

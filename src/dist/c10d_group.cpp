@@ -1,4 +1,5 @@
-// Groups of c10d: collectives by Gloo, and between devices by the transports of device_transport.hpp; the store is a TCPStore.
+// Process groups on c10d. Gloo runs collectives in host memory; the transports of device_transport.hpp run those between devices. The store
+// is a TCPStore.
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <ATen/ops/empty.h>
@@ -38,8 +39,8 @@ std::string read_beat(c10d::Store& store, int rank) { return store.check({beat_k
 // Returns the name of the transport that connects devices of this kind; "" if only host memory connects them.
 std::string name_of_transport(const Device& device) { return device.kind == "cuda" ? "NCCL" : device.kind == "npu" ? "HCCL" : ""; }
 
-// Gloo writes to its connections without MSG_NOSIGNAL. SIGPIPE is blocked while Gloo starts its threads, which inherit that: a write to a
-// dead rank then fails, instead of ending this process too.
+// Gloo writes to its connections without MSG_NOSIGNAL. SIGPIPE is blocked while Gloo starts its threads, which inherit the signal mask: a
+// write to a dead rank then fails, instead of ending this process too.
 class C10dGroup final : public ProcessGroup {
  public:
   C10dGroup(const Launch& launch, const DistOptions& options, std::function<bool()> stopped);
@@ -73,7 +74,7 @@ class C10dGroup final : public ProcessGroup {
     });
   }
   std::unique_ptr<Collective> reduce_scatter(const at::Tensor& out, const at::Tensor& in) override {
-    if (in.is_cpu()) return ProcessGroup::reduce_scatter(out, in);  // with Gloo this is an all-reduce, too
+    if (in.is_cpu()) return ProcessGroup::reduce_scatter(out, in);  // Gloo's reduce_scatter is an all-reduce, too
     return start("reduce_scatter", connections_.exchanges, in, [&](c10d::Backend& backend) {
       at::Tensor o = out, i = in;
       return backend._reduce_scatter_base(o, i);
@@ -84,7 +85,8 @@ class C10dGroup final : public ProcessGroup {
   }
   std::unique_ptr<Collective> all_gather(const at::Tensor& out, const at::Tensor& in) override {
     return start("all_gather", connections_.gathers, in, [&](c10d::Backend& backend) {
-      // With three or more ranks, Gloo's ring sends to one neighbour, receives from the other, and crosses from machine to machine once.
+      // Only for two ranks. With more, Gloo's ring already sends to one neighbour while it receives from the other, and crosses from
+      // machine to machine once.
       if (auto* gloo = dynamic_cast<detail::DuplexGloo*>(&backend); gloo != nullptr && size() == 2) return gloo->gather_all(out, in);
       at::Tensor o = out, i = in;
       return backend._allgather_base(o, i);
@@ -116,7 +118,8 @@ class C10dGroup final : public ProcessGroup {
   }
 
  private:
-  // Message of gather(): the first collective sends its first bytes.
+  // Message of gather(). The first collective sends the length of the text and its first kInline bytes; a second one follows if a text is
+  // longer.
   struct Record {
     static constexpr size_t kInline = 488, kCall = 16;
     int64_t length = 0;
@@ -130,7 +133,7 @@ class C10dGroup final : public ProcessGroup {
   void check_same(const Gloo& group, const std::string& operation, const at::Tensor& given);
   std::vector<at::Tensor> gather_bytes(const Gloo& group, const std::string& call, const void* own, size_t size);
 
-  // Transport between the devices of one kind, for all sequences: the callers make the same calls in one order.
+  // Transport between the devices of one kind. One transport serves all sequences, because the callers make the same calls in one order.
   struct Transport {
     std::string name = kHostTransport;
     BackendPtr backend{};
@@ -245,7 +248,7 @@ void C10dGroup::main_first(const std::function<void()>& work) {
   end("done");
 }
 
-// Waits in the store, since a collective would time out.
+// Polls the store, since a collective would time out.
 void C10dGroup::wait_for_main(const std::string& key) {
   using Clock = std::chrono::steady_clock;
   shared_->heartbeats->waits(true);
@@ -277,7 +280,7 @@ std::string C10dGroup::why_no_transport(const Device& device) const {
   return name == "NCCL" ? detail::why_no_nccl() : detail::why_no_hccl();
 }
 
-// All ranks use a transport, or no rank does.
+// Either all ranks use the transport between devices, or no rank does.
 std::string C10dGroup::transport(const c10::Device& device) {
   check(!device.is_cpu() || backend_ == "auto" || backend_ == "gloo", ErrorKind::Usage, "dist.backend", backend_,
         " does not connect host memory; allowed for device=cpu: auto, gloo");
@@ -302,7 +305,7 @@ std::string C10dGroup::transport(const c10::Device& device) {
   return name;
 }
 
-// Checks before a collective, in its sequence, that every rank is about to call the same one.
+// Checks, before a collective and in the same sequence, that every rank is about to make the same call.
 void C10dGroup::check_same(const Gloo& group, const std::string& operation, const at::Tensor& given) {
   std::array<char, 128> own{};
   const auto text = str_cat(operation, " ", given.scalar_type(), " ", given.sizes());

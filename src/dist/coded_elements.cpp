@@ -13,15 +13,16 @@ namespace npu_train::detail {
 namespace {
 
 // Mean absolute value of each element in recent sums, equal on all ranks. Elements are divided by it before they are encoded in few bits,
-// so that a small element loses no more of its value than a large one nearby. Uses only operations with the same bits on every processor:
-// no roots.
+// so that a small element loses no more of its value than a large one nearby. Uses only operations that give the same bits on every
+// processor, and therefore no roots.
 class RecentSizes {
  public:
   RecentSizes() = default;
   RecentSizes(int64_t numel, const at::TensorOptions& options) : carried_(numel, options) {}
   bool defined() const { return value().defined(); }
 
-  // Returns the divisor of each element: its size, but at least a share of the largest one in its block and kSmallest, against overflow.
+  // Returns the divisor of each element: its mean absolute value, but at least the share kLeast of the largest one in its block. kSmallest
+  // prevents an overflow of the division.
   at::Tensor units() const {
     constexpr double kLeast = 0.05, kSmallest = 1e-18;
     const auto sizes = in_blocks(value().view({1, -1}));
@@ -30,7 +31,7 @@ class RecentSizes {
     return units.view({-1}).narrow(0, 0, value().numel());
   }
 
-  // Adds the sums of this window if its step is taken. `unit` rescales earlier sums to them.
+  // Adds the sums of this window if its step is taken. `unit` rescales earlier sums to the scale of these sums.
   void propose(const at::Tensor& sums, double unit) {
     constexpr double kKept = 0.95;
     carried_.begin(unit);

@@ -38,14 +38,14 @@ class CodedSum {
  public:
   CodedSum(ProcessGroup& group, ValueCode code, bool between_devices) : group_(group), code_(code), between_devices_(between_devices) {}
 
-  // Sends fp32 [n], with n a multiple of the number of ranks. Returns it as the others decode it.
+  // Sends fp32 [n], with n a multiple of the number of ranks. Returns the values as the other ranks decode them.
   at::Tensor send(const at::Tensor& values);
   bool arrived() { return exchange_->done(); }
   // Whether no message is in flight.
   bool done() { return (exchange_ == nullptr || exchange_->done()) && (gather_ == nullptr || gather_->done()); }
   // Blocks; returns the sum of this rank's part [n / ranks].
   at::Tensor add();
-  // Sends `part` to all ranks. Returns it as they decode it.
+  // Sends `part` to all ranks. Returns the values as these ranks decode them.
   at::Tensor gather(const at::Tensor& part);
   // Blocks; returns the sums of all parts [n].
   at::Tensor finish();

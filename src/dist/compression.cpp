@@ -79,7 +79,7 @@ int Compression::bits_within_ratio(int64_t n) const {
 int64_t Compression::elements_sent(int64_t elements, int ranks, bool in_shards) const {
   int64_t low = 0, high = share > 0 ? static_cast<int64_t>(share * static_cast<double>(elements)) : elements;
   if (ratio == 0) return std::max<int64_t>(1, high);
-  // A list goes to each other rank; fp32 sends 1/N of the elements to each rank and, without shards, all sums once more.
+  // A list goes to each other rank. Uncompressed fp32 sends 1/N of the elements to each rank and, without shards, the same number of sums.
   const double budget = ratio * (in_shards ? 1 : 2) * 4 * static_cast<double>(elements) / ranks;
   while (low < high) {
     const auto middle = (low + high + 1) / 2;

@@ -26,7 +26,8 @@ void refuse(bool bad, const std::string& name, const at::Tensor& given, int64_t 
         " elements; hint: the checkpoint is of another model");
 }
 
-// Loads the errors of ranks: this rank's own row, or all rows that it takes over.
+// Loads the errors of ranks: `saved` is this rank's own row, or has a row for each rank that saved; this rank adds the rows that it takes
+// over.
 void add_rows(const at::Tensor& to, const at::Tensor& saved, const std::string& name, const ProcessGroup& group) {
   const bool own_row = saved.dim() == 1 && saved.numel() == to.numel();
   refuse(!own_row && (saved.dim() != 2 || saved.size(1) != to.numel()), name, saved, to.numel());

@@ -26,11 +26,12 @@ class BucketErrors {
 
   // Sets the scale of this window's losses.
   void set_scale(double scale) { scale_ = scale; }
-  // Returns the factor from the scale of the errors to that of this window's gradients.
+  // Returns the factor that converts the scale of the errors to that of this window's gradients.
   double unit() const { return scale_ / errors_scale_; }
 
-  // State by parameter, independent of buckets. Slices: "rank/NAME" is the error of this rank, a row of [ranks, elements]; "sum/NAME" is
-  // the error of the sum, in this rank's part. `ranks` are those that compress, the first of each group; slices of others are empty.
+  // Returns the state by parameter, independent of buckets. The slice "rank/NAME" is the error of this rank, a row of [ranks, elements].
+  // The slice "sum/NAME" is the error of the sum, in this rank's part. `ranks` is the number of ranks that compress; with groups, these are
+  // the first ranks of the groups, and the slices of all other ranks are empty.
   CompressionState state() const;
   // Loads a state that any number of ranks saved. Rank r of N takes over the errors of the ranks r, r + N, r + 2N, ...; errors of sums are
   // taken unchanged. Values that the state does not have begin at zero.

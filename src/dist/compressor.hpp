@@ -57,7 +57,7 @@ class Compressor {
   virtual at::Tensor error_of_sum(const FlatPiece& /*piece*/) const { return {}; }
   // Returns the state of a piece that is equal on all ranks; undefined for a method without such a state.
   virtual at::Tensor shared(const FlatPiece& /*piece*/) const { return {}; }
-  // Resets all state to that of the start.
+  // Resets all state to its initial value.
   virtual void reset() { error_.value().zero_(); }
 
  protected:
@@ -69,8 +69,8 @@ class Compressor {
   ReductionTimes::Bucket times_;
 };
 
-// Returns nullptr for a bucket that no method with error feedback compresses, such as one of a dtype other than fp32. Until compression
-// `begins`, all elements are sent unchanged, including errors that were loaded.
+// Returns nullptr if no method with error feedback compresses the bucket, for example because its dtype is not fp32. If `begins` is false,
+// compression has not begun yet: all elements are sent unchanged, including errors that were loaded.
 std::unique_ptr<Compressor> make_compressor(const Compression& compression, bool begins, Compressor::Place place);
 
 // Factories for each family of methods.

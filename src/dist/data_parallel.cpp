@@ -62,7 +62,7 @@ ParameterSet DataParallelStrategy::setup(const ParameterSet& trained) {
 void DataParallelStrategy::broadcast(const std::vector<at::Tensor>& tensors) {
   const at::NoGradGuard no_grad;
   for (const auto& tensor : tensors) {
-    // Integer tensors, such as counters, are few, and not every device sends them.
+    // Integer tensors, such as counters, go through host memory: they are few, and not every device can send them.
     const bool between_devices = tensor.is_floating_point() && group_->transport(tensor.device()) != ProcessGroup::kHostTransport;
     auto sent = between_devices ? tensor.detach().contiguous() : tensor.detach().to(at::kCPU).contiguous();
     if (between_devices)
@@ -143,7 +143,8 @@ void DataParallelStrategy::agree(StepAgreement& step) {
   Agreement own{
       .found_inf = step.found_inf.defined() ? step.found_inf.item<float>() : 0, .bits = std::exchange(wanted_, 0), .seconds = computed_};
   std::string message(reinterpret_cast<const char*>(&own), sizeof own);
-  // Sums are added in rank order, sums of squares without rounding. Without shards every rank has all squares.
+  // Sums are added in rank order, and sums of squares without rounding. Without shards, squares are not exchanged, because every rank has
+  // all of them.
   std::vector<at::Tensor> added;
   if (shards() && step.squares.defined()) added.push_back(step.squares);
   added.push_back(step.sums);

@@ -18,7 +18,7 @@ struct TransportPlace {
   std::chrono::milliseconds timeout{};
 };
 
-// Returns the missing part and the remedy; "" if this process has the transport.
+// Returns a text with the missing part and the remedy; "" if this process has the transport.
 std::string why_no_nccl();
 std::string why_no_hccl();
 // Creates a transport, if nothing is missing. May wait for the other ranks.

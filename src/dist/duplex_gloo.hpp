@@ -7,9 +7,9 @@
 
 namespace npu_train::detail {
 
-// Gloo's collectives post their sends before their receives. A rank's permission for the other one to send then waits behind its own data,
-// unless the socket buffers hold these, so a connection works in one direction at a time. The collectives of this class post their receives
-// first.
+// Gloo's own collectives post their sends before their receives. The message that permits the other rank to send then waits behind this
+// rank's data, unless the socket buffers hold the data, so a connection works in only one direction at a time. The collectives of this
+// class post their receives first.
 class DuplexGloo final : public c10d::ProcessGroupGloo {
  public:
   using ProcessGroupGloo::ProcessGroupGloo;

@@ -1,4 +1,4 @@
-// Error feedback: the part of the gradients that compression did not send, until it is added to those of the next window.
+// Error feedback: keeps the part of the gradients that compression did not send, until it is added to the gradients of the next window.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,17 +12,17 @@ class ErrorFeedback {
   ErrorFeedback() = default;
   ErrorFeedback(int64_t numel, const at::TensorOptions& options);
 
-  // Begins a window; `unit` rescales the error to its values.
+  // Begins a window; `unit` rescales the error to the scale of the window's values.
   void begin(double unit) { unit_ = unit; }
-  // Begins a window, and returns its values plus the error as a new tensor.
+  // Begins a window, and returns `values` plus the error as a new tensor.
   at::Tensor added_to(const at::Tensor& values, double unit);
-  // Proposes the error of this window, in its scale. It replaces the stored error if the step is taken.
+  // Proposes the error of this window, in the scale of this window. It replaces the stored error if the step is taken.
   void propose(at::Tensor left) { proposed_ = std::move(left); }
   // Keeps the stored error of elements whose sum is not used.
   void keep(int64_t begin, int64_t numel);
   void settle(bool taken);
 
-  // Code that loads a state may write to it.
+  // Returns the stored error. Code that loads a state may write to this tensor.
   const at::Tensor& value() const { return error_; }
 
  private:

@@ -42,8 +42,8 @@ struct FlatBucket {
 // Divides parameters into buckets, each for one device, one dtype, and one dtype of the tensors that the model computes with. Buckets are
 // in the reverse order of the set, which is nearly the order in which a backward pass produces gradients. A bucket is closed at
 // `bucket_bytes`; the first one at an eighth of that, so that sending starts early. The layout depends only on the arguments, so it is the
-// same on every rank. With `owners`, a rank for each parameter, a piece is entirely in the part of its owner; parts are padded to the
-// largest one.
+// same on every rank. `owners` gives a rank for each parameter: each piece is then entirely in the part of its owner, and parts are padded
+// to the size of the largest one.
 std::vector<FlatBucket> flat_layout(const ParameterSet& parameters, int ranks, int64_t bucket_bytes, const std::vector<int>& owners = {});
 
 // Layout for parameters that are gathered and released by units: each bucket belongs to one unit, in the reverse order of units. `unit_of`:

@@ -12,12 +12,12 @@ class FlightRecorder {
  public:
   static constexpr size_t kKept = 64;
 
-  // Queued: this process has gone on, and only its device waits.
+  // Queued: this process has continued, and only its device still waits for the collective.
   enum class State { Begun, Queued, Finished };
   struct Entry {
     int64_t sequence = 0;  // number of the collective in this process
     std::string operation{}, call{};
-    int64_t bytes = 0;  // size of the tensor that this rank passes to it
+    int64_t bytes = 0;  // size of the tensor that this rank passes to the collective
     State state = State::Begun;
   };
 

@@ -143,8 +143,9 @@ GradientReducer::Impl::Impl(const ParameterSet& parameters, std::shared_ptr<Proc
   if (between_devices_)
     for (const auto& part : {rank_groups_.members, rank_groups_.leaders})
       if (part != nullptr && part->size() > 1) part->transport(device);
-  // Between devices, exchanges and gathers form one sequence: gradients are sent after all gathers of parameters. With dist.debug, an
-  // exchange waits for ranks that are still gathering parameters.
+  // With sharded parameters, gradients are not sent during the backward pass in two cases. Between devices, exchanges and gathers form one
+  // sequence, so gradients are sent after all gathers of parameters. With dist.debug, an exchange waits for ranks that are still gathering
+  // parameters.
   overlap_ = options.overlap && !(sharding_ == Sharding::Parameters && (between_devices_ || options.debug));
   // With groups of ranks, only messages between groups are compressed.
   const auto compression = options.has_groups() && rank_groups_.count == 1 ? Compression() : options.compressed();
@@ -225,8 +226,8 @@ void GradientReducer::Impl::begin_forward(bool backward) {
     const detail::OperatorSequence::Unseen unseen;
     open_window();
     units.end_pass();
-    if (in_pass_ && !window_mode_) begin_backward(false);  // no backward pass came: its round has no gradients
-    if (open_) send_round();                               // ranks with fewer passes wait for it before they take part in this one
+    if (in_pass_ && !window_mode_) begin_backward(false);  // the last pass had no backward: its round has no gradients
+    if (open_) send_round();                               // ranks with fewer passes wait for the round before they take part in this pass
     in_pass_ = true;
     ++passes_;
   }
@@ -293,7 +294,7 @@ void GradientReducer::Impl::take(size_t bucket, size_t piece) {
   present_[buckets_[bucket].layout().pieces[piece].parameter] = true;
 }
 
-// Delivers the pieces that the hooks did not: gradients of earlier micro-batches, or none. Then sends all buckets.
+// Delivers the pieces that the hooks did not deliver: gradients of earlier micro-batches, or no gradient. Then sends all buckets.
 void GradientReducer::Impl::send_round() {
   const at::NoGradGuard no_grad;
   armed_ = false;
@@ -361,7 +362,7 @@ std::vector<double> GradientReducer::Impl::agree(const std::vector<double>& own,
   return sums;
 }
 
-// Adds to the last sum of a slice if it was not zeroed, as autograd does for a parameter.
+// Sets the gradient of a parameter to `sum`. If the gradient of a slice was not zeroed, adds to it, as autograd does for a parameter.
 void GradientReducer::Impl::set_sum(size_t parameter, const at::Tensor& sum) {
   auto& gradient = slices_->own()[parameter].value.mutable_grad();
   if (sharding_ != Sharding::None && gradient.defined())
@@ -375,7 +376,7 @@ std::vector<double> GradientReducer::Impl::finish(const std::vector<double>& own
   const at::NoGradGuard no_grad;
   const double backward = SteadyClock().now();
   open_window();
-  if (std::exchange(in_pass_, false) && !window_mode_) begin_backward(true);  // no backward pass came
+  if (std::exchange(in_pass_, false) && !window_mode_) begin_backward(true);  // the last forward pass had no backward pass
   end_rounds();
   for (auto& b : buckets_) b.turn();
   auto present = present_;

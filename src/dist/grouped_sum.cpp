@@ -81,7 +81,7 @@ void GroupedSum::receive_between() {
   times_.bytes += times_.between_bytes;
 }
 
-// The first rank of a group sends, the others receive.
+// Sends the sum from the first rank of a group to the other ranks of the group.
 void GroupedSum::give_back() {
   steps_ = kEnd;
   if (groups_.members->size() == 1) return;

@@ -18,10 +18,11 @@ class GroupedSum {
  public:
   static constexpr int kEnd = 3;
 
-  // `compressor`: compresses messages between groups, on a rank that leads one; nullptr: no compression.
+  // `compressor`: compresses the messages between groups, on a rank that leads its group; nullptr: no compression.
   GroupedSum(const RankGroups& groups, std::unique_ptr<Compressor> compressor) : groups_(groups), compressor_(std::move(compressor)) {}
 
-  // Begins to replace `content`, in memory of the transport, by its sum over all ranks. `unit` rescales the errors to it. Never waits.
+  // Begins to replace `content` by its sum over all ranks. `content` is in the memory that the transport sends from. `unit` rescales the
+  // compression errors to its scale. Never waits.
   void begin(const at::Tensor& content, double unit);
   // Returns the number of steps that have been taken. Each step waits for messages in flight, and sends the next ones.
   int steps() const { return steps_; }

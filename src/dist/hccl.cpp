@@ -1,5 +1,5 @@
 // HCCL of torch_npu. In a process with Python, torch_npu's wheel provides it as a backend for groups of c10d. Without Python, plugins/hccl
-// does, the only source that is compiled with the headers of torch_npu.
+// provides it; this plugin is the only source that is compiled with the headers of torch_npu.
 #include <dlfcn.h>
 
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
@@ -33,8 +33,9 @@ npu_train_make_hccl_fn* find_plugin(std::string& why_not) {
   return make;
 }
 
-// HCCL ends a collective that waits too long, with an error that names it. torch_npu's watchdog would end the process, so it is off unless
-// the user has set its variable. Its timeout is longer by HCCL_EXEC_TIMEOUT's default, because torch_npu compares the two.
+// HCCL ends a collective that waits too long, with an error that names the collective. torch_npu's watchdog would end the process instead,
+// so it is off unless the user has set its variable. The watchdog's timeout is longer by HCCL_EXEC_TIMEOUT's default, because torch_npu
+// compares the two.
 constexpr const char* kMake = R"(
 import os, torch, torch_npu
 from datetime import timedelta
@@ -54,7 +55,7 @@ finally:
 group._register_backend(torch.device('npu'), ProcessGroup.BackendType.CUSTOM, backend)
 )";
 
-// A group with the store, registered by name for the time in which Python gives it a backend.
+// Creates a c10d group with the store, registers it by name while Python gives it a backend, and returns the backend.
 BackendPtr make_in_python(const TransportPlace& place) {
   static std::atomic<int> number{0};
   const auto name = str_cat("npu_train/hccl/", number++);

@@ -13,8 +13,8 @@
 
 namespace npu_train::detail {
 
-// A thread writes the beat of this rank to the store at each interval: a growing number, the current work, and whether the rank waits for
-// others. A rank whose number does not grow is stopped or gone. Among the others, a rank is late if it does not wait.
+// A thread writes the heartbeat of this rank to the store at each interval: a counter, the current work, and whether the rank waits for
+// others. A rank whose counter does not grow is stopped or has ended. A rank whose counter grows is late if it does not wait for others.
 class Heartbeats {
  public:
   // Access to the store. Both functions may be called from any thread, and may throw or not return in time.
@@ -31,7 +31,7 @@ class Heartbeats {
   // Sets the current work of this rank, for example: "step 12, forward and backward".
   void does(std::string work);
   void waits(bool for_others);
-  void fails();  // late_ranks() then skips this rank: the cause is on another one
+  void fails();  // late_ranks() then skips this rank, because the cause is on another one
 
   // Returns a sentence for each rank for which the others wait, or "" if the store cannot be read. Takes three intervals.
   std::string late_ranks() const;

@@ -1,6 +1,7 @@
-// Sends matrices as two factors of few columns (PowerSGD: Vogels et al. 2019, arXiv:1905.13727), with a warm start and error feedback. For
-// the matrix M of a rank: P = M Q, added over ranks and made orthonormal; Q = M^T P, added over ranks; P Q^T approximates the sum of M. The
-// first message has P of all matrices of the bucket, and unchanged all pieces that factors would not make smaller. The second has Q.
+// Sends matrices as two factors of few columns (PowerSGD: Vogels et al. 2019, arXiv:1905.13727), with a warm start and error feedback. Each
+// rank has a matrix M. P = M Q is added over ranks and made orthonormal; then Q = M^T P is added over ranks. P Q^T approximates the sum of
+// M. The first message contains P of all matrices of the bucket, and all pieces that factors would not make smaller, unchanged. The second
+// message contains Q.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
@@ -30,8 +31,8 @@ struct Matrix {
   at::Tensor start{}, q{}, next_q{}, own_q{}, p{}, content{};
 };
 
-// Makes the columns orthonormal, one after the other, in two passes each. A column that the earlier ones span becomes zero: its rounding
-// errors are not orthogonal to them. Numbers that are not finite make the entire result NaN.
+// Makes the columns orthonormal, one after the other, in two passes each. A column that the earlier columns span becomes zero, because only
+// rounding errors remain of it, which are not orthogonal to them. Numbers that are not finite make the entire result NaN.
 at::Tensor orthonormal(const at::Tensor& p) {
   constexpr double kSpanned = 1e-5;
   auto out = at::empty_like(p);

@@ -79,7 +79,7 @@ void OffloadedStrategy::finish_step() {
   inner_->finish_step();
 }
 
-// Waits for queued copies to the host. Earlier copies to the device have ended, too, when the next gradients have arrived.
+// Waits for queued copies to the host. When the next gradients have arrived, earlier copies to the device have ended, too.
 void OffloadedStrategy::synchronize() const {
   if (own_.empty() || own_[0].value.is_cpu()) return;
   const auto device = device_of(own_[0].value.device());

@@ -21,7 +21,8 @@ class OperatorSequence {
   // Returns the names, one per line; an operator is followed by the operators that it calls.
   std::string stop();
 
-  // During its lifetime, operators of this thread are not recorded: the order of those of the reduction depends on the other ranks.
+  // During its lifetime, operators of this thread are not recorded. It hides the operators of the reduction, whose order depends on the
+  // other ranks.
   class Unseen {
     c10::DebugInfoGuard guard_;
 

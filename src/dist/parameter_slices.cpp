@@ -24,8 +24,8 @@ namespace {
 // All-gather of the slices of one bucket's parameters.
 class GatheredBucket {
  public:
-  // Sends this rank's `slices`, one for each parameter of the set and on any device, rounded to `dtype`. `between_devices`: between the
-  // devices of the parameters, without a copy in host memory.
+  // Sends this rank's `slices`, one for each parameter of the set and on any device, rounded to `dtype`. `between_devices`: sends them
+  // between the devices of the parameters, without a copy in host memory.
   GatheredBucket(const FlatBucket& layout, const std::vector<at::Tensor>& slices, at::ScalarType dtype, ProcessGroup& group,
                  bool between_devices);
 
@@ -119,7 +119,7 @@ void ParameterSlices::gather(const std::vector<at::Tensor>& slices, const std::v
 
 void ParameterSlices::gather_buckets(const std::vector<at::Tensor>& slices, const std::vector<at::Tensor>& whole,
                                      const std::function<at::ScalarType(const FlatBucket&)>& travels_in) const {
-  constexpr size_t kUnderWay = 2;  // one is sent while another is copied
+  constexpr size_t kUnderWay = 2;  // one bucket is sent while another is copied
   std::deque<GatheredBucket> under_way;
   for (const auto& b : buckets_) {
     under_way.emplace_back(b.layout(), slices, travels_in(b.layout()), *groups_.shards, between_devices_);

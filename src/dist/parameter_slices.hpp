@@ -23,7 +23,8 @@ class ParameterSlices {
 
   // Returns the slices in the order of the parameters; without shards the parameters themselves.
   const ParameterSet& own() const { return own_; }
-  // These implement the functions of GradientReducer. gather_parameters() returns the bytes that this rank sends.
+  // These functions implement the functions of GradientReducer with the same names. gather_parameters() returns the bytes that this rank
+  // sends.
   void unshard_parameters() const;
   int64_t gather_parameters() const;
   void gather(const std::vector<at::Tensor>& slices, const std::vector<at::Tensor>& whole) const;
@@ -48,7 +49,7 @@ class ParameterSlices {
 // Returns a tensor with the sizes and strides of `like` but without memory; an access throws an error of libtorch with the text `why_not`.
 at::Tensor without_memory(const at::Tensor& like, const at::TensorOptions& options, const std::string& why_not);
 
-// Returns such a tensor in place of a parameter's master, of which this rank keeps a slice.
+// Returns a tensor without memory that replaces a parameter's master, of which this rank keeps a slice.
 at::Tensor divided_master(const Parameter& parameter, const at::TensorOptions& options);
 
 // Copies the slices of masters to memory of their own, one after the other, and frees the memory of the masters.

@@ -89,7 +89,8 @@ ParameterUnits::ParameterUnits(const ParameterSet& parameters, const std::vector
                                                   unit.name +
                                                   ", runs in a pass: begin_forward() begins one, and GradientReducer::run() runs a unit; "
                                                   "GradientReducer::gather() gives all of it, and unshard_parameters() of all parameters"));
-      // Sets the size, so that a layer's forward can make views of it, and fails only at the first access, with the error above.
+      // Sets the size of the storage, so that a layer's forward can make views of the tensor, and fails only at the first access, with the
+      // error above.
       storage.hidden.back().storage().unsafeGetStorageImpl()->set_nbytes(view.nbytes());
       in_model(p).set_data(storage.hidden.back());
       if (p.computed.defined()) p.value.set_data(divided_master(p, bucket->options));
@@ -143,7 +144,7 @@ void ParameterUnits::send(size_t unit) {
   units_[unit].place = Place::Coming;
 }
 
-// Sends the units up to `position` in the order of this pass, or up to its last one.
+// Sends the units up to `position` in the order of this pass, or up to the last unit of the pass.
 void ParameterUnits::send_up_to(size_t position) {
   for (; sent_ <= position && sent_ < in_order(); ++sent_) send(unit_at(sent_));
 }
@@ -165,7 +166,7 @@ void ParameterUnits::bring(size_t unit) {
 
 size_t ParameterUnits::bytes_of(const Storage& storage) { return static_cast<size_t>(storage.layout->numel) * storage.flat.element_size(); }
 
-// Whether the storage uses a piece of the shared memory. A much smaller one (fp32 norms of a unit in low precision) has its own.
+// Whether the storage uses a piece of the shared memory. A much smaller storage (fp32 norms of a unit in low precision) has its own memory.
 bool ParameterUnits::is_shared(const Storage& storage, size_t unit) const { return unit != 0 && 2 * bytes_of(storage) > piece_bytes_; }
 
 // Gives flat storage its memory: a free piece, or a new one.
@@ -224,7 +225,7 @@ void ParameterUnits::finish_direction() {
 void ParameterUnits::turn_to_backward() {
   if (direction_ != Direction::Forward) return;
   finish_direction();
-  for (size_t unit = 1; unit < blocks(); ++unit) release(unit);  // sent ahead of a forward pass that did not need it
+  for (size_t unit = 1; unit < blocks(); ++unit) release(unit);  // units that were sent ahead, but that the forward pass did not run
   direction_ = Direction::Backward;
   sent_ = 0;
 }

@@ -17,7 +17,8 @@
 
 namespace npu_train::detail {
 
-// Returns the unit of each parameter, from 1; 0: in no unit, that is in the root. Error(Usage) for a parameter in two units.
+// Returns the unit of each parameter, counted from 1; 0 for a parameter in no unit, which belongs to the root. Error(Usage) for a parameter
+// in two units.
 std::vector<size_t> unit_of_each(const ParameterSet& parameters, const std::vector<ParameterUnit>& units);
 
 // Every pass gathers every unit in one order, independent of the computation: forward from the first unit to the last, backward from the
@@ -29,18 +30,19 @@ class ParameterUnits {
     bool ahead = true;             // gathers the next unit while one computes
   };
 
-  // Moves the parameters to flat storage and frees their memory, including masters and the tensors that the model computes with.
-  // `layout` and `unit_of` are those of unit_layout(): unit 0 is the root, `names` belong to the others, from 1. All arguments must outlive
-  // this object, except the tensors of the parameters.
+  // Moves the parameters to flat storage and frees their memory, including masters and the tensors that the model computes with. `layout`
+  // is the result of unit_layout(), and `unit_of` its argument. Unit 0 is the root; `names` are the names of the other units, from unit 1
+  // on. All arguments must outlive this object, except the tensors of the parameters.
   ParameterUnits(const ParameterSet& parameters, const std::vector<size_t>& unit_of, std::vector<std::string> names,
                  std::vector<const FlatBucket*> layout, ProcessGroup& group, Options options);
 
   // Returns this rank's slice of a piece of a bucket, in memory of its own.
   Parameter own(size_t bucket, size_t piece) const;
 
-  // Begins a forward pass. With `backward`, a backward pass will follow: then the last unit stays complete in between.
+  // Begins a forward pass. `backward`: a backward pass follows, and the last unit stays complete between the two passes.
   void begin_pass(bool backward);
-  // Runs forward(x) with the parameters of a unit (from 0, without the root), and sets the hook that gathers them for the backward pass.
+  // Runs forward(x) with the parameters of a unit; units are counted from 0, without the root. Sets a hook that gathers these parameters
+  // for the backward pass.
   at::Tensor run(size_t unit, const UnitForward& forward, const at::Tensor& x);
   // Ends the pass: gathers and releases the units that did not run in it.
   void end_pass();
@@ -48,7 +50,7 @@ class ParameterUnits {
   void idle_pass(bool backward);
   // Calls end_pass(), and releases the root.
   void end();
-  // Makes every parameter complete, also after this object is destroyed.
+  // Makes every parameter complete. The parameters stay complete after this object is destroyed.
   void unshard_all();
 
   struct Traffic {
@@ -65,7 +67,7 @@ class ParameterUnits {
     at::Tensor shard;  // this rank's part, which the optimizer updates; in fp32 if there are masters
     at::Tensor staged;
     std::unique_ptr<Collective> gather;
-    std::vector<at::Tensor> hidden{};  // the tensors of its parameters while the unit is released
+    std::vector<at::Tensor> hidden{};  // tensors without memory that replace the parameters while the unit is released
   };
   enum class Place { Away, Coming, Here };
   struct Unit {

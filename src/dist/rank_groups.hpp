@@ -1,4 +1,4 @@
-// Groups of ranks: of neighbours, led by their first rank; of those that divide the shards; and of those that have the same shard.
+// Groups of ranks: neighbours, led by their first rank; ranks that divide the shards; and ranks that have the same shard.
 #pragma once
 
 #include <algorithm>

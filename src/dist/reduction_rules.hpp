@@ -12,7 +12,7 @@ namespace npu_train::detail {
 
 struct ReductionRules {
   const DistOptions& options;      // resolved
-  const Compression& compression;  // the effective one: none with a single group of ranks
+  const Compression& compression;  // the compression that takes effect; none if there is a single group of ranks
   Sharding sharding;
   const ShardGroups& shards;
   const RankGroups& groups;
@@ -21,7 +21,7 @@ struct ReductionRules {
   bool has_error_feedback() const { return compression.has_error_feedback() && shards.all->size() > 1; }
   // Throws Error(Usage) if options contradict each other; it names the option and the allowed values.
   void check_options() const;
-  // `unit_of`: the unit of each parameter, with Sharding::Parameters.
+  // Returns the layout of the buckets. `unit_of`: the unit of each parameter, for Sharding::Parameters.
   std::vector<FlatBucket> layout(const ParameterSet& parameters, const std::vector<size_t>& unit_of) const;
 };
 

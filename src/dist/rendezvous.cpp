@@ -36,8 +36,9 @@ constexpr rlim_t kOtherFiles = 128;  // other files that a run opens: data, chec
 std::string seconds(std::chrono::milliseconds time) { return std::to_string(time.count() / 1000) + " s"; }
 std::string place(const Launch& launch) { return launch.host + ":" + std::to_string(launch.port); }
 
-// Calls `work` in a thread, which is detached when the time is over: neither the store nor Gloo can be interrupted, so `work` owns
-// everything that it uses. `look` is called meanwhile, and throws if waiting has become useless. `late` throws at the timeout.
+// Calls `work` in a thread, which is detached if the wait ends early: neither the store nor Gloo can be interrupted, so `work` owns
+// everything that it uses. `look` is called repeatedly during the wait, and throws if waiting has become useless. `late` is called at the
+// timeout, and throws.
 template <class Fn>
 auto bounded(
     const Rendezvous& r, Fn work, const std::function<void()>& late, const std::function<void()>& look = [] {}) -> decltype(work()) {
@@ -65,7 +66,8 @@ Error store_has_ended(const Rendezvous& r, const std::string& how) {
           "another rank has failed; the first error among the messages of all ranks is the cause", std::current_exception()};
 }
 
-// Whether nothing listens at the address of the store. `flags`: AI_NUMERICHOST looks up no names, which may take seconds.
+// Returns whether nothing listens at the address of the store. With AI_NUMERICHOST in `flags`, it looks up no host names, which may take
+// seconds.
 bool is_refused(const Launch& launch, int flags) {
   addrinfo hints{}, *found = nullptr;
   hints.ai_flags = flags;
@@ -87,13 +89,15 @@ bool is_refused(const Launch& launch, int flags) {
   return refused;
 }
 
-// The store of our launcher listens before any rank runs, and ends when a rank has failed: then a client would retry until its timeout.
+// Throws if the store of our launcher has ended. That store listens before any rank runs, and ends when a rank has failed; a client would
+// then retry until its timeout.
 void check_launcher_store(const Rendezvous& r) {
   if (r.launch.launcher != "npu_train" || r.launch.serves_store) return;
   if (is_refused(r.launch, AI_NUMERICHOST)) throw store_has_ended(r, "connections are refused");
 }
 
-// A process that serves the store does so until it ends, for all its groups: another rank may already be connecting for the next one.
+// A process that serves a store serves it for all its groups until the process ends, because another rank may already be connecting for the
+// next group.
 StorePtr open_store(const std::string& host, const c10d::TCPStoreOptions& options) {
   if (!options.isServer) return c10::make_intrusive<c10d::TCPStore>(host, options);
   static std::mutex mutex;
@@ -162,7 +166,8 @@ StorePtr wait_for_all(const Rendezvous& r, StorePtr store) {
   return store;
 }
 
-// Checks the limit before the first connection: Gloo would exceed it while it connects, on this rank and then on others.
+// Checks the limit of file descriptors before the first connection: Gloo would exceed it while it connects, on this rank and then on
+// others.
 void check_descriptors(const Rendezvous& r) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;

@@ -33,7 +33,7 @@ struct Connections {
 
 // Connects all ranks of the launch. Processes may make several groups, in the same order on each rank.
 Connections meet(const Rendezvous& rendezvous);
-// Connects the ranks that share `store`; launch.rank and launch.world_size are those among them.
+// Connects the ranks that share `store`; launch.rank and launch.world_size are relative to these ranks.
 Connections connect(const Rendezvous& rendezvous, const StorePtr& store);
 
 }  // namespace npu_train::detail

@@ -17,8 +17,8 @@ std::vector<int> every(int from, int end, int step) {
   return out;
 }
 
-// Returns ranks that a collective of groups needs but no ring connects: a group of `size` neighbours, or the first ranks of all groups.
-// Empty if there are none. The last group may be smaller.
+// Returns the first group that cannot be connected, if all ranks are divided into groups of `size` neighbours: one of these groups, or the
+// first ranks of all groups. Empty if all can be connected. The last group of neighbours may be smaller.
 std::vector<int> not_connected(int ranks, int local, int size) {
   if (size <= 0 || size >= ranks) return {};
   for (int first = 0; first < ranks; first += size)

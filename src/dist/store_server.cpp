@@ -16,7 +16,7 @@
 namespace npu_train {
 namespace {
 
-/// TCPStore needs the port in addition to the socket.
+/// Returns the port of a socket, which TCPStore needs in addition to the socket.
 uint16_t port_of(int listen_fd) {
   sockaddr_in address{};
   socklen_t size = sizeof address;

@@ -38,7 +38,7 @@ at::Tensor numbers_of(const at::Tensor& rows, at::ScalarType dtype) {
   return rows.contiguous().view({-1}).view(dtype).view({rows.size(0), -1});
 }
 
-// Packs [rows, n] of kChar into `bits` bits each. Eight integers share a word of 64 bits, whose lowest bits are those of the first one.
+// Packs [rows, n] of kChar into `bits` bits each. Eight integers share a word of 64 bits; the first one has the lowest bits.
 at::Tensor packed(const at::Tensor& codes, int bits) {
   if (bits == 8) return bytes_of(codes);
   const auto words = words_of(codes.size(1));
@@ -66,8 +66,8 @@ at::Tensor integers(const at::Tensor& values, const at::Tensor& scales, int bits
   return values.div(at::where(scales == 0, 1.0, scales)).round_().clamp_(-largest, largest).nan_to_num_(0);
 }
 
-// Returns the scale of each block, which maps the largest element to the largest integer. With few bits it may be smaller: it clips the
-// largest elements if the block loses less by that than by rounding its small elements to zero.
+// Returns the scale of each block, which maps the largest element to the largest integer. With few bits the scale may be smaller and clip
+// the largest elements, if clipping loses less than rounding the small elements of the block to zero.
 at::Tensor scales_of(const at::Tensor& values, int bits) {
   const auto full = values.abs().amax(-1, /*keepdim=*/true).div_(static_cast<double>(largest_of(bits)));
   if (bits == 8) return full;

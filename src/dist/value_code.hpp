@@ -8,8 +8,9 @@
 
 namespace npu_train::detail {
 
-// Encodes rows of fp32 as rows of bytes. Integers are stored as an fp32 scale for each block of 256 numbers (the last one may be shorter),
-// then the numbers: eight of b bits take b bytes. A non-finite number is decoded as non-finite, or makes its block so.
+// Encodes rows of fp32 as rows of bytes. Integers are stored as an fp32 scale for each block of 256 numbers (the last block may be
+// shorter), followed by the numbers; eight numbers of b bits take b bytes. A non-finite number is decoded as non-finite, or makes its block
+// non-finite.
 class ValueCode {
  public:
   // `name`: fp32 | bf16 | fp16 | int8

@@ -126,7 +126,7 @@ void check_rules(const RunConfig& config, const Parts& parts, const MarkOf& mark
          "checkpoints are averaged, and checkpoint.enabled is false; allowed with it: ema, swa");
   rule("sim_npu.hbm", [&] { config.sim_npu.hbm_bytes(); });
   check_data(config, rule);
-  // skips sections that the part's own table has reported
+  // returns whether no problem in this section has been reported so far
   const auto sound = [&](const std::string& section) {
     return std::none_of(problems.all().begin(), problems.all().end(), [&](const auto& p) { return p.path.starts_with(section); });
   };
@@ -168,7 +168,7 @@ void resolve_transforms(ConfigNode& data, const TransformRegistry& transforms, C
     if (steps == nullptr) continue;
     const auto path = std::string("data.") + list;
     std::vector<PartConfig> parts;
-    ConfigProblems of_the_table;  // not used: the table reports these
+    ConfigProblems of_the_table;  // ignored, because the table reports these problems
     if (!read_value(*steps, path, {}, parts, of_the_table)) continue;
     auto whole = ConfigNode::list({});
     for (size_t i = 0; i < parts.size(); ++i) {

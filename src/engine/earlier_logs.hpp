@@ -11,11 +11,11 @@
 
 namespace npu_train::detail {
 
-/// Returns the rows of metrics.csv that were written before the state of `loop`. Adds columns of the file that are not in `columns` to it.
-/// A damaged file is renamed, with a warning; its valid rows are kept.
+/// Returns the rows of metrics.csv that were written before the state of `loop`. Adds those columns of the file to `columns` that are not
+/// in it. A damaged file is renamed, with a warning; its valid rows are kept.
 std::string earlier_rows(const TrainLoop& loop, const std::filesystem::path& path, std::vector<std::string>& columns);
 
-/// Returns the rows of such text from `step` on.
+/// Parses `rows`, the result of earlier_rows(), and returns those from `step` on.
 std::vector<LoggedRow> rows_from(int64_t step, const std::string& rows, const std::vector<std::string>& columns);
 
 /// Returns the epochs of history.json that `loop` has finished. A damaged file is renamed, with a warning.

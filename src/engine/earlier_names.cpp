@@ -7,7 +7,7 @@
 namespace npu_train {
 namespace {
 
-/// Gives the section `ema` of earlier versions, which their checkpoints contain, its present name.
+/// Renames the section `ema`, which configurations and checkpoints of earlier versions have, to `average`.
 void rename_earlier_section(ConfigNode& node, ConfigProblems& problems) {
   const auto* earlier = node.find("ema");
   if (earlier == nullptr) return;
@@ -18,7 +18,7 @@ void rename_earlier_section(ConfigNode& node, ConfigProblems& problems) {
       if (member.key == "ema") member.key = "average";
     return node.assign_members(std::move(members));
   }
-  // Both: an override may replace the section of a file, add to it, or change it.
+  // Both sections are present: an override may replace the section of a file, add to it, or change it.
   const auto is_override = [](const ConfigNode& value) { return value.mark().source == "command line"; };
   auto both = is_override(*earlier) && !is_override(*present) ? *earlier : *present;
   if (is_override(*earlier) != is_override(*present)) {
@@ -41,7 +41,8 @@ void rename_earlier_section(ConfigNode& node, ConfigProblems& problems) {
 }
 
 /// Translates output.tensorboard, which configurations and checkpoints of version 0.1.0 have, to output.logger. A list of loggers on the
-/// command line replaces that of a file. The table reports one with another value, or next to a list of the same source.
+/// command line replaces output.tensorboard of a file. Next to any other list of loggers, or with a value other than true or false,
+/// output.tensorboard is left for the table, which reports it.
 void translate_earlier_key(ConfigNode& node) {
   auto* output = node.find("output");
   const auto* earlier = output != nullptr ? output->find("tensorboard") : nullptr;
@@ -66,7 +67,7 @@ void detail::rename_earlier(ConfigNode& node, ConfigProblems& problems) {
 }
 
 ConfigNode with_present_names(ConfigNode node) {
-  ConfigProblems of_the_binding;  // bind_config() reports these
+  ConfigProblems of_the_binding;  // ignored, because bind_config() reports these problems
   detail::rename_earlier(node, of_the_binding);
   return node;
 }

@@ -6,7 +6,7 @@
 
 namespace npu_train::detail {
 
-// Gives them their present names; what is given by both goes to `problems`.
+// Renames them to their current names. A value that is given under both names is added to `problems`.
 void rename_earlier(ConfigNode& node, ConfigProblems& problems);
 
 }  // namespace npu_train::detail

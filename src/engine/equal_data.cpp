@@ -49,8 +49,8 @@ std::string description(const DatasetPair& data) {
   return out;
 }
 
-// Returns a digest of a record. For a record that cannot be read, which a run may tolerate, returns only that fact: the message may name a
-// local file.
+// Returns a digest of a record. For a record that cannot be read, which a run may tolerate, returns only "unreadable", because the error's
+// message may name a local file.
 std::string content_of(const Dataset& set, int64_t index) {
   try {
     Hasher hasher;

@@ -13,7 +13,7 @@
 namespace npu_train::detail {
 namespace {
 
-// Pairs of a class's index in the model and in the file.
+// Pairs of indices: that of a class in the model, and that of the same class in the file.
 using Rows = std::vector<std::pair<int64_t, int64_t>>;
 
 Rows rows_of_both(const std::vector<std::string>& here, const std::vector<std::string>& there) {

@@ -18,7 +18,7 @@ constexpr const char* kHubConfig = "config.json";
 
 bool is_size_of(const std::string& name, const std::string& model) { return name.starts_with(model + "_"); }
 
-// False for a model that the program registered itself, under whatever name.
+// Returns false for a model that the program registered itself, even under the name of a built-in model.
 bool is_compared(const std::string& name, const Parts& parts) {
   return name.empty() || (has_hub_config(name) && detail::is_own_part(parts.models, builtin_parts().models, name));
 }
@@ -65,7 +65,7 @@ class Completion {
 
   bool same_model() const { return model_.name == network_.model || named_size_; }
   bool is_open(const HubOption& o) const { return option_in(model_.options, o.option) == nullptr && !(named_size_ && o.size); }
-  // Fills in the options that are not set; those of the rule Open only if `all`.
+  // Fills in the options that are not set. Options with Rule::Open are filled in only if `all` is true.
   PartConfig filled(bool all) const {
     auto out = model_;
     for (const auto& o : network_.options)
@@ -137,7 +137,7 @@ PartConfig with_hub_options(PartConfig model, const Parts& parts, bool all) {
     const Completion completion(*network, model, parts);
     return completion.same_model() ? completion.filled(all) : model;
   } catch (const Error&) {
-    return model;  // the check of the complete model reports it
+    return model;  // the check of the complete model reports the error
   }
 }
 
@@ -148,7 +148,7 @@ void fill_model_from_weights(ConfigNode& config, const Parts& parts) {
   model.options = *node;
   const auto* name = node->find("name");
   if (name != nullptr && name->is_scalar()) model.name = name->scalar();
-  if (name != nullptr && model.name.empty()) return;  // the table reports it
+  if (name != nullptr && model.name.empty()) return;  // the table reports the empty name
   model.options.erase("name");
   const auto filled = with_hub_options(model, parts, /*all=*/false);
   if (model.name.empty()) {

@@ -25,7 +25,7 @@ bool is_strict(const PartConfig& model);
 // the data may determine (classes, size of images) only if `all`. Checks nothing: see with_weights_options().
 PartConfig with_hub_options(PartConfig model, const Parts& parts, bool all);
 
-// Fills in a configuration as the user wrote it, whose `model` may have weights but no name.
+// Fills in the section `model` of an unresolved configuration from its weights. The section may have weights but no name.
 void fill_model_from_weights(ConfigNode& config, const Parts& parts);
 
 }  // namespace npu_train::detail

@@ -96,7 +96,7 @@ std::string hub_filter(const Reader& file, bool is_vit) {
   return known_filter(names[number], file.file());
 }
 
-// Returns the steps of transformers' image processors, which must end in one square.
+// Returns the steps of transformers' image processors, which must result in a square image.
 std::vector<PartConfig> hub_steps(const Reader& file, int64_t side) {
   const auto type = file.text("image_processor_type", file.text("feature_extractor_type", ""));
   const bool is_vit = type.starts_with("ViT") || type.starts_with("DeiT"), is_convnext = type.starts_with("ConvNext");

@@ -89,7 +89,7 @@ ParameterSet join_projections(const ParameterSet& parameters) {
 State join_projections(const State& optimizer) {
   State out{.tensors = {}, .values = optimizer.values};
   for (const auto& [key, value] : optimizer.tensors) {
-    const auto part = part_of(key);  // stem includes the slot
+    const auto part = part_of(key);  // the stem includes the slot
     if (!part) {
       out.tensors[key] = value;
       continue;

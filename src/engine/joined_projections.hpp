@@ -16,8 +16,8 @@ bool has_split_projections(const NamedTensors& tensors);
 NamedTensors join_projections(const NamedTensors& tensors);
 ParameterSet join_projections(const ParameterSet& parameters);
 
-/// Joins the state of an optimizer, "SLOT/PARAMETER". Numbers (such as steps) must be equal for the three. Error(Usage) if they differ, or
-/// if only some of the three have a state, because they were then not trained alike.
+/// Joins the state of an optimizer, whose names are "SLOT/PARAMETER". Numbers (such as steps) must be equal for the three projections.
+/// Error(Usage) if they differ, or if only some of the three have a state, which means that they were not trained in the same way.
 State join_projections(const State& optimizer);
 
 }  // namespace npu_train::detail

@@ -58,7 +58,7 @@ LoggedHistogram logged_histogram(const at::Tensor& values) {
   const auto some = [](double count) { return count > 0; };
   const auto first = std::find_if(counts.begin(), counts.end(), some) - counts.begin();
   const auto last = counts.rend() - std::find_if(counts.rbegin(), counts.rend(), some);
-  const auto begin = std::max<std::ptrdiff_t>(first - 1, 0);  // an empty one gives the first its lower limit
+  const auto begin = std::max<std::ptrdiff_t>(first - 1, 0);  // an empty bucket before the first one provides its lower limit
   out.limits.assign(limits.begin() + begin, limits.begin() + last);
   out.counts.assign(counts.begin() + begin, counts.begin() + last);
   return out;

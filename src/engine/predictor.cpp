@@ -39,7 +39,7 @@ std::vector<PartConfig> transforms_of(const RunConfig& config, int64_t size) {
   ConfigNode only = ConfigNode::map();
   if (const auto* steps = config.data.options.find("val_transforms")) only.set("val_transforms", *steps);
   auto steps = bind<Transforms>(only, "data").val_transforms;
-  // Images of the data set may all have one size. Others are resized and cropped to the model's size.
+  // The data set may contain images of one size only, and then needs no resize. Other images are resized and cropped to the model's size.
   const auto resized = std::find_if(steps.rbegin(), steps.rend(), is_resize);
   if (resized == steps.rend())
     steps.insert(steps.begin(), part("resize", {{"size", size}, {"exact", true}}));

@@ -13,8 +13,8 @@
 
 namespace npu_train {
 
-/// A process-wide setting of libtorch that stays changed as long as any of these objects exists: trainers in several threads may end in any
-/// order.
+/// A process-wide setting of libtorch that stays changed as long as any SharedSetting for it exists, because trainers in several threads
+/// may end in any order.
 template <class Value>
 class SharedSetting {
  public:

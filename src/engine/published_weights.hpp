@@ -15,8 +15,9 @@ struct PublishedWeights {
 // Returns whether a path is such a name: it begins with a scheme.
 bool is_published_name(const std::string& path);
 
-// Returns the address of named weights; without the second part of the name, that of torchvision's DEFAULT. Error(Usage) for a name that is
-// not published, with the nearest one, and for libraries whose weights are not fetched, with the command that writes them to a file.
+// Returns the address of named weights. A name without its second part means torchvision's DEFAULT weights. Error(Usage) for a name that is
+// not published (the message contains the nearest one), and for libraries whose weights are not fetched (the message contains the command
+// that writes them to a file).
 PublishedWeights published_weights(const std::string& name);
 
 // Returns the cache that torch.hub also uses: $TORCH_HOME/hub/checkpoints, by default below ~/.cache/torch. Error(Data) without a home

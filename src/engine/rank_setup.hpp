@@ -26,8 +26,9 @@ class RankSetup {
   const std::shared_ptr<Strategy>& strategy() const { return strategy_; }
   // Returns a strategy of the same ranks for further parameters, after choose().
   std::shared_ptr<Strategy> another(const DistOptions& dist) const;
-  // With trainer.strategy=auto, chooses the least sharding for training `all` parameters that fits, the same on all ranks. Call it before
-  // Strategy::set_units() and setup(). `most`: the most that model and task allow. Reports the strategy.
+  // With trainer.strategy=auto, chooses the least sharding with which a training of `all` parameters fits into memory. The choice is the
+  // same on all ranks. Call it before Strategy::set_units() and setup(). `most`: the most sharding that model and task allow. Reports the
+  // strategy.
   void choose(const RunConfig& config, const ParameterSet& all, Sharding most, const Parts& parts);
   // Returns the number of ranks when the run was first started, which determines the global batch and learning rates. After a restart with
   // fewer ranks, it is a multiple of their number.

@@ -111,7 +111,7 @@ const char* remedy_of_model(const Strategy& strategy) {
          "uses the device's memory";
 }
 
-/// Returns the most that may be sharded in the training of a task given in code. The optimizers of one task need complete states.
+/// Returns the most sharding that is allowed for a task given in code. The optimizers of an AlternatingTask need complete states.
 Sharding most_sharding_of(Task& task) {
   if (dynamic_cast<const AlternatingTask*>(&task) != nullptr) return Sharding::None;
   return task.units().empty() ? Sharding::Gradients : Sharding::Parameters;
@@ -222,8 +222,9 @@ void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std:
   if (config.dist.preset == "communication" && strategy->ranks().size() > 1) loop->add_callback(std::make_shared<OverlapReport>());
 }
 
-/// Rejects a number of classes that differs from the data's, which would go unnoticed: surplus outputs are merely trained to be improbable.
-/// Also rejects the task classifier for targets of several classes or of numbers, which it would take for probabilities of one class.
+/// Rejects a model whose number of classes differs from that of the data. Surplus outputs would go unnoticed, because training merely makes
+/// them improbable. Also rejects the task classifier for targets with several classes or numbers, because it would interpret them as
+/// probabilities of single classes.
 void Run::check_number_of_classes(const RunConfig& config, const Parts& parts) const {
   const auto* images = dynamic_cast<const ImageDataset*>(data.train.get());
   check(images == nullptr || images->targets() == 0 || config.task.name != "classifier", ErrorKind::Usage, "task.name",

@@ -21,7 +21,7 @@ class RankSetup;
 struct Run {
   Device device;
   DatasetPair data;
-  std::vector<std::string> classes;  // classes that the configuration's data must have; empty: their own
+  std::vector<std::string> classes;  // classes that the configuration's data must have; empty: the data's own
   Split validated = Split::Val;      // the part of the configuration's data on which the run validates
   Model model;
   std::shared_ptr<Task> task;
@@ -30,7 +30,7 @@ struct Run {
   // dtype from them.
   std::shared_ptr<Strategy> strategy;
   std::shared_ptr<Precision> precision;
-  // An optimizer with what it does not share with the others of the task.
+  // An optimizer, and the objects that it does not share with other optimizers of the task.
   struct OwnOptimizer {
     std::string name;  // "" if the task has one
     std::shared_ptr<Strategy> strategy;

@@ -98,7 +98,7 @@ template <class Resolve>
 void resolve_metrics(PartConfig& task, const Parts& parts, const Resolve& resolve) {
   auto* node = task.options.find("metrics");
   std::vector<PartConfig> metrics;
-  ConfigProblems of_the_table;  // not used: the table reports these
+  ConfigProblems of_the_table;  // ignored, because the table reports these problems
   if (node == nullptr || !detail::is_own_part(parts.tasks, builtin_parts().tasks, task.name) ||
       !detail::read_value(*node, "task.metrics", {}, metrics, of_the_table))
     return;
@@ -116,7 +116,7 @@ void resolve_collate(PartConfig& data, const Parts& parts, const Resolve& resolv
   leave_out_empty(data.options, "collate");
   auto* node = data.options.find("collate");
   PartConfig collate;
-  ConfigProblems of_the_table;  // reported with the table
+  ConfigProblems of_the_table;  // ignored, because the table reports these problems
   if (node == nullptr || !detail::read_value(*node, "data.collate", {}, collate, of_the_table)) return;
   resolve(collate, parts.collates, "data.collate");
   *node = detail::write_value(collate);
@@ -165,7 +165,7 @@ ConfigNode whole_node(const RunConfig& config) {
   return node;
 }
 
-/// Reports and removes keys that neither the table nor an observer has. Only here are all names known.
+/// Reports and removes keys that neither the table nor an observer has. All names are known only here.
 void report_unknown(ConfigNode& node, const Parts& parts, ConfigProblems& problems) {
   if (!node.is_map()) return;
   std::vector<std::string> names;
@@ -196,7 +196,7 @@ void apply_preset(ConfigNode& node) {
     if (dist->find(member.key) == nullptr) dist->put(member);
 }
 
-/// Enables each section that is present and does not say `enabled: false`.
+/// Enables each section that is present and has no key `enabled`.
 void enable_given(ConfigNode& node) {
   for (const auto& field : RunConfig::config_table().describe()) {
     const bool off_by_default = std::any_of(field.children.begin(), field.children.end(),
@@ -352,7 +352,7 @@ void check_config(const RunConfig& config, const Parts& parts) {
   auto sections = ConfigNode::map();
   put_sections(sections, config.sections);
   parts.observers.take_sections(sections, bound.sections, problems);
-  for (const auto& unknown : sections.members()) bound.sections[unknown.key] = unknown.value;  // the check of the parts reports them
+  for (const auto& unknown : sections.members()) bound.sections[unknown.key] = unknown.value;  // the parts' check reports these sections
   if (config.data.name.empty()) {                                                              // the data are given in code
     bound.data = {};
     detail::PlainDataOptions plain;

@@ -104,7 +104,7 @@ std::vector<std::string> run_dirs(const std::string& dir, const std::string& nam
 
 namespace {
 
-/// The text of a row that another row has only if they are equal: to recognise what a resumed run logs again.
+/// Returns a text that is equal only for equal rows. It identifies the rows that a resumed run logs again.
 std::string key_of(const LoggedRow& row) {
   std::vector<std::string> values;
   for (const auto& [name, value] : row.values) values.push_back(name + "=" + shortest(value));
@@ -119,10 +119,10 @@ struct RunFiles::Impl {
   LoggedRun run;
   int64_t every = 1;
   std::vector<std::shared_ptr<Logger>> loggers;
-  bool opened = false, ended = false;   // ended: nothing was logged since
+  bool opened = false, ended = false;   // ended: no values were logged after end()
   LoggedEnd how = LoggedEnd::Finished;  // how the last fit() ended
   std::optional<double> loss_scale;     // loss scale after the last step
-  std::set<std::string> names;          // of values
+  std::set<std::string> names;          // names of values
   Json history = Json::array();
   LoggedRow logged{.phase = "log"};  // values of TrainLoop::log() for one step; they share a row
   // Rows of validations and logged values at the step of the resume: the resumed run may write them again.
@@ -220,7 +220,7 @@ RunFiles::~RunFiles() {
     if (!impl_->opened) return;
     impl_->flush_logged();
     if (!impl_->ended) impl_->end(std::uncaught_exceptions() > 0 ? LoggedEnd::Failed : impl_->how);
-  } catch (...) {  // for example without memory: the log is not essential
+  } catch (...) {  // for example if memory is exhausted: the log is not essential
   }
 }
 

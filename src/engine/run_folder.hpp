@@ -17,7 +17,7 @@ class RunFolder {
 
   // "" until the run has its folder.
   const std::string& path() const { return path_; }
-  // Returns `output.name`, or a name that consists of those of the model and the data.
+  // Returns `output.name`, or a name that consists of the names of the model and the data.
   std::string run_name() const;
   // Whether the configured run writes files at all.
   bool is_written() const { return !config_.output.dir.empty() && !config_.trainer.fast_dev_run; }
@@ -30,8 +30,8 @@ class RunFolder {
   // Releases the folder to other objects.
   void release() { lock_.reset(); }
 
-  // Locks the folder `existing`, or a new one if that is empty, writes config.yaml and environment.json, and returns it. path() changes
-  // only by settle(), which is called when the other files of the run exist, too.
+  // Locks the folder `existing`, or a new folder if `existing` is empty. Writes config.yaml and environment.json into the folder and
+  // returns it. Only settle() changes path(); call it when the other files of the run exist, too.
   std::string open(const std::string& existing, const ConfigNode& resolved);
   void settle(const std::string& dir) { path_ = dir; }
   // Begins a new run, which has no folder yet.
@@ -43,7 +43,7 @@ class RunFolder {
 
  private:
   const RunConfig& config_;
-  std::unique_ptr<FolderLock> lock_;  // of path(), or of the folder that will be it
+  std::unique_ptr<FolderLock> lock_;  // lock of path(), or of the folder that will become path()
   std::string path_;
 };
 

@@ -22,8 +22,8 @@
 namespace npu_train {
 namespace {
 
-/// Returns the number of epochs before the averages of kind swa begin, as detail::Averaging decides it. The rate from there on needs the
-/// number of steps in an epoch if the schedule, or a limit of the run, counts steps.
+/// Returns the number of epochs before the averages of kind swa begin, as detail::Averaging determines it. Error(Usage) if the schedule or
+/// a limit of the run counts steps, and the number of steps in an epoch is not known.
 double epochs_before_averages(const RunConfig& config, const LrSchedule& schedule, std::optional<int64_t> steps_per_epoch) {
   const double start = config.average.start;
   const bool counts_steps = !schedule.by_epoch() || (start < 1 && config.trainer.max_steps > 0);
@@ -41,10 +41,10 @@ double epochs_before_averages(const RunConfig& config, const LrSchedule& schedul
   return out;
 }
 
-/// Whether a run certainly ends before the first average of kind swa. `steps`: of the complete run; at most 0: not known. A share of
-/// max_steps may begin in any epoch, so then only `every` decides.
+/// Returns whether a run certainly ends before its first average of kind swa. `steps`: number of steps of the complete run; 0 or less if it
+/// is not known. If average.start is a share of max_steps, the averages may begin in any epoch, so only average.every decides.
 bool never_averages(const AverageOptions& average, const TrainerOptions& trainer, int64_t steps) {
-  constexpr double kNever = 1e15;  // of runs that are to have none: see without_side_effects()
+  constexpr double kNever = 1e15;  // average.start of runs that must have no averages: see without_side_effects()
   if (!average.enabled || average.kind != "swa" || average.start >= kNever) return false;
   const auto epochs = trainer.max_epochs;
   const bool by_epochs = average.start >= 1 || (average.every == 0 && trainer.max_steps <= 0);
@@ -52,7 +52,8 @@ bool never_averages(const AverageOptions& average, const TrainerOptions& trainer
   return (by_epochs && epochs > 0 && first >= static_cast<double>(epochs)) || (steps > 0 && average.every > steps);
 }
 
-/// Logs each group that a rule of the configuration has made, with its rate and weight decay. `of`: "optimizer", or its name.
+/// Logs each group that a rule of the configuration has made, with its rate and weight decay. `of` is the beginning of the line:
+/// "optimizer", or "optimizer NAME".
 void announce_groups_of(const std::string& of, const Optimizer& optimizer) {
   const auto& groups = optimizer.groups();
   if (groups.size() <= default_groups().size()) return;
@@ -95,8 +96,8 @@ bool Run::moves_in_units(const RunConfig& config) const {
          CheckpointPlan::parse(config.trainer.gradient_checkpointing).kind != CheckpointPlan::Kind::Budget;
 }
 
-/// Makes the optimizers of the task: one, or each of those that it has. Of several, each has a precision of its own, and so its own loss
-/// scale and masters, and a strategy of its own, which exchanges its gradients.
+/// Makes the optimizer of the task, or all optimizers of a task that has several. Each of several optimizers has its own precision, with
+/// its own loss scale and masters, and its own strategy, which exchanges its gradients.
 void Run::make_optimizers(const RunConfig& config, const Parts& parts, const RankSetup& ranks, BuildMemory& memory) {
   const auto* const several = dynamic_cast<const AlternatingTask*>(task.get());
   check(several != nullptr || config.optimizers.empty(), ErrorKind::Usage, "optimizers",

@@ -22,8 +22,6 @@ struct SavedWeights {
 // Reads the weights. Error(Checkpoint) if `set` is Ema but there are no averages.
 SavedWeights saved_weights(const std::string& checkpoint, WeightSet set);
 
-// The configuration of a checkpoint, for uses other than training.
-
 // Returns the checkpoint's configuration without observers, callbacks and loggers of the training, which this program may not have, and
 // without the file of initial weights. The model has no adapters: checkpoint_weights() merges them. `overrides` are "model.KEY=VALUE".
 RunConfig config_without_training(const std::string& checkpoint, const std::vector<std::string>& overrides, const Parts& parts);

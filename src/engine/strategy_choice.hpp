@@ -1,4 +1,4 @@
-// Implements trainer.strategy=auto: decides what several ranks shard so that a training fits.
+// Implements trainer.strategy=auto: decides what several ranks shard so that a training fits into memory.
 #pragma once
 
 #include "npu_train/dist/options.hpp"

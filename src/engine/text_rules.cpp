@@ -32,7 +32,7 @@ bool has_labels(const Dataset& data) {
                      [](const auto& field) { return field.first == "target" && field.second.dim() == 0; });
 }
 
-// Returns whether the samples have several documents: those of PackedDocuments, or sequences of your own with positions.
+// Returns whether the samples have several documents, as those of PackedDocuments, or of a program's own sequences with position_ids.
 bool is_packed(const Dataset* data) {
   if (dynamic_cast<const SequenceDataset*>(data) == nullptr || data->size() == 0) return false;
   try {

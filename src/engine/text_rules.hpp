@@ -10,8 +10,9 @@
 
 namespace npu_train::detail {
 
-/// Returns the micro-batches per step and rank: trainer.accumulate_grad_batches or, with data.batch_tokens, the number that contains as
-/// many tokens over all ranks, if samples are complete. Error(Usage) if both are set, and for data without tokens.
+/// Returns the number of micro-batches per step and rank: trainer.accumulate_grad_batches or, with data.batch_tokens, the smallest number
+/// with at least that many tokens over all ranks, if all samples have full length. Error(Usage) if both are set, and for data without
+/// tokens.
 int64_t accumulated_batches(const DatasetPair& data, const TrainerOptions& options, int64_t ranks);
 
 /// Error(Usage) if data.context exceeds the model's context. Applies only if data and model are the library's own, because others may use
@@ -24,8 +25,8 @@ void check_image_tokens(const DatasetPair& data, const Model& model);
 /// Error(Usage) if samples consist of several documents, and the model does not keep them apart.
 void check_packing(const DatasetPair& data, const Model& model);
 
-/// Truncates the training batches of a run as data.context_warmup says. The length depends only on a batch's position in the run, so that
-/// ranks and resumed runs use the same lengths as one uninterrupted process.
+/// Truncates the training batches of a run as data.context_warmup specifies. The length depends only on a batch's position in the run, so
+/// that ranks and resumed runs use the same lengths as one uninterrupted process.
 class ContextWarmupHook {
  public:
   /// Error(Usage) for data without complete token sequences, for data with labels, and for options that require equal shapes.

@@ -77,8 +77,7 @@ PthValue history_dict(const std::vector<Epoch>& history) {
   return out;
 }
 
-// Returns the accuracy of these weights if they were validated: after the last step of epoch `epoch`, as the set of weights that the run
-// validated.
+// Returns the validation accuracy of these weights; None unless the run validated this set of weights after the last step of epoch `epoch`.
 PthValue accuracy_of(const detail::SavedWeights& weights, const std::optional<std::vector<Epoch>>& history, const std::string& checkpoint,
                      int64_t epoch) {
   if (!history || history->empty() || static_cast<int64_t>(history->size()) != epoch || std::isnan(history->back().val_acc)) return {};
@@ -129,7 +128,7 @@ TorchOptimizer torch_optimizer(const PartConfig& config) {
   return out;
 }
 
-// Copies the parameters without memory; an optimizer can make its groups from them.
+// Returns copies of the parameters that occupy no memory; an optimizer can make its groups from them.
 ParameterSet on_meta(const ParameterSet& parameters) {
   ParameterSet out;
   for (const auto& p : parameters)

@@ -32,14 +32,14 @@ struct Trainer::Impl {
   Parts parts;
   RunFolder folder{config};  // outlives an unfinished save of `run`
   Run run;
-  std::vector<std::string> classes;  // classes that the data must have; empty: their own
+  std::vector<std::string> classes;  // classes that the data must have; empty: the data's own
   Split split = Split::Val;          // the part of the data on which the run validates
   LogSink log_file;                  // train.log of the folder
-  std::shared_ptr<RunFiles> files;   // of the folder
+  std::shared_ptr<RunFiles> files;   // logs in the folder
   std::vector<std::shared_ptr<Callback>> callbacks;
   std::vector<StepObserver*> observers;
   State rng;            // state of the run's generators between calls
-  bool inside = false;  // true while a call runs; a callback may call again inside
+  bool inside = false;  // true while a call runs; a callback may make a nested call
   std::atomic<std::thread::id> user{};
   const int64_t log_number = new_log_run();
   std::shared_ptr<std::atomic<bool>> stop = std::make_shared<std::atomic<bool>>(false);
@@ -159,7 +159,7 @@ struct Trainer::Impl {
 
   bool writes() const { return run.strategy->ranks().is_main() && folder.is_written(); }
 
-  /// Warns if what was logged as `name` is in none of the files that this run writes.
+  /// Warns if the value that was logged as `name` is in none of the files that this run writes.
   void check_has_folder(const std::string& name) const {
     if (writes() && folder.path().empty())
       log_warning("[log] '", name,

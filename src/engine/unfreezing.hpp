@@ -28,7 +28,7 @@ std::vector<UnfreezeStage> unfreeze_stages(const PartConfig& part, const Parts& 
 // stores which parameters are trained.
 class Unfreezing final : public Callback {
  public:
-  // Error(Usage) for a stage that matches no frozen parameter of the loop, and if ranks have slices.
+  // Error(Usage) for a stage that matches no frozen parameter of the loop, and if the ranks shard the optimizer's state.
   Unfreezing(std::vector<UnfreezeStage> stages, const TrainLoop& loop);
   void on_epoch_start(TrainLoop& loop, int64_t epoch) override;
 

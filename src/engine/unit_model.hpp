@@ -18,8 +18,8 @@ Model in_units(Model model, const std::shared_ptr<Strategy>& strategy);
 // Makes units for a task given in code, from Task::units(). A parameter that is in several units, or has several names, belongs to no unit.
 void connect_units(Task& task, const std::shared_ptr<Strategy>& strategy);
 
-// Returns the parameters with masters for `names`; in the model, these parameters then have `dtype`. So gathering them takes fewer bytes,
-// and autograd keeps no copies in `dtype`.
+// Returns `trained`, in which the parameters of these names have masters; in the model, these parameters then have `dtype`. Gathering them
+// then takes fewer bytes, and autograd keeps no copies in `dtype`.
 ParameterSet gathered_in(c10::ScalarType dtype, const std::vector<std::string>& names, const ParameterSet& trained);
 
 }  // namespace npu_train

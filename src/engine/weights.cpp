@@ -47,7 +47,7 @@ constexpr std::array<const char*, 2> kAverages = {"state_dict_ema.", "model_ema.
 
 std::string without_dot(const std::string& key) { return key.substr(0, key.size() - 1); }
 
-// Keeps one of the two sets in a file that stores averages under their own key.
+// Keeps one of the two sets of weights in a file that stores averages under a key of their own, next to the plain weights.
 WeightsFile one_set(WeightsFile file, WeightSet set, const std::string& path) {
   const auto has = [&](const std::string& key) {
     return std::any_of(file.tensors.begin(), file.tensors.end(), [&](const auto& t) { return t.first.starts_with(key); });
@@ -88,7 +88,7 @@ WeightsFile weights_of_checkpoint(const std::string& checkpoint, WeightSet set) 
   return out;
 }
 
-// Returns whether these are the averages of a checkpoint, which are stored as trained parameters and buffers under their own names.
+// Returns whether these are the averages of a checkpoint, which stores them under the names average/PARAMETER and buffer/BUFFER.
 bool are_checkpoint_averages(const NamedTensors& tensors) {
   return !tensors.empty() && std::all_of(tensors.begin(), tensors.end(),
                                          [](const auto& t) { return t.first.starts_with("average/") || t.first.starts_with("buffer/"); });
@@ -112,7 +112,7 @@ PartConfig resolved_model(const PartConfig& model, const Parts& parts) {
   return out;
 }
 
-// Compares the number of heads, which cannot be derived from shapes; nanoGPT's files have it next to the tensors.
+// Compares the model's number of heads with that in a file of nanoGPT, which contains it next to the tensors. Shapes do not determine it.
 void check_nanogpt_heads(const WeightsFile& file, const PartConfig& model, const std::string& path) {
   const auto heads = file.integers.find("model_args.n_head");
   const auto here = detail::option_text(model.options, "heads");

@@ -30,15 +30,15 @@ class Lowering {
   /// Adds a node with one output; returns the output's name.
   std::string node(const std::string& op, Names inputs, Attributes attributes = {});
   Names nodes(const std::string& op, Names inputs, size_t outputs, Attributes attributes = {});
-  /// Return constants; equal ones are stored once.
+  /// Return the names of constants. Equal constants are stored only once.
   std::string ints(const Ints& values);
   std::string number(const c10::Scalar& value, at::ScalarType type);
   std::string constant(const std::string& name, const at::Tensor& value);
-  /// Returns the sizes as a 1-D int64 tensor.
+  /// Returns the name of a 1-D int64 tensor with these sizes.
   std::string shape(const Sizes& sizes);
   std::string reshape(const std::string& x, const Sizes& sizes);
   std::string cast(const std::string& x, at::ScalarType from, at::ScalarType to);
-  /// In its scope, new nodes are marked as Node::keeps_fp32.
+  /// While an object of this class exists, new nodes have Node::keeps_fp32.
   class Fp32Nodes;
   /// Returns the name of a value; for a constant, the name of its initializer.
   std::string name_of(size_t value);
@@ -62,8 +62,8 @@ class Lowering {
 
   const Records& records_;
   OnnxModel model_;
-  std::vector<std::string> names_;                               // names by value; "" if not named yet
-  std::vector<bool> constant_;                                   // by value: is it constant
+  std::vector<std::string> names_;                               // for each value, its name; "" if it has no name yet
+  std::vector<bool> constant_;                                   // for each value, whether it is constant
   std::unordered_map<const void*, std::vector<size_t>> writes_;  // for each storage, the operators that change it
   std::unordered_set<std::string> used_;                         // names in use
   std::unordered_map<std::string, std::string> once_;            // names of initializers by their content
@@ -84,7 +84,7 @@ class Lowering::Fp32Nodes {
   Lowering& to_;
 };
 
-/// An operator of the forward, as the argument of its row's function.
+/// An operator of the forward. It is passed to the function `lower` of the operator's row.
 class Call {
  public:
   Call(Lowering& to, size_t op);
@@ -112,7 +112,7 @@ class Call {
   Ints ints(size_t i, size_t count) const;
   /// Returns argument `i`; a negative value counts from the end.
   int64_t axis(size_t i, int64_t rank) const;
-  /// Returns an integer that may depend on free sizes; element `k` of a list.
+  /// Return argument `i`, or element `k` of it, as an integer that may depend on free sizes.
   Size size(size_t i) const;
   Size size(size_t i, size_t k) const;
   Sizes sizes_of(size_t i) const;

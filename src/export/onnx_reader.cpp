@@ -18,7 +18,7 @@ using protozero::pbf_reader;
 
 constexpr uint64_t kMaxModelBytes = uint64_t{1} << 31;  // limit of protocol buffers
 
-// Moves to the next field of this number that has a length. Skips one of another kind, which a damaged file may have.
+// Moves to the next length-delimited field with this number. Skips fields with another wire type, which a damaged file may have.
 template <class Field>
 bool next_of(pbf_reader& in, Field field) {
   return in.next(static_cast<protozero::pbf_tag_type>(field), protozero::pbf_wire_type::length_delimited);

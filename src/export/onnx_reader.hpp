@@ -6,7 +6,7 @@
 
 namespace npu_train::onnx {
 
-/// Returns the data files next to `path` that write_onnx wrote for the model there; none without such a model.
+/// Returns the data files that write_onnx wrote next to the model at `path`; empty if `path` is no such model.
 std::vector<std::filesystem::path> data_files_of(const std::filesystem::path& path);
 
 }  // namespace npu_train::onnx

@@ -9,7 +9,7 @@
 
 namespace npu_train::onnx {
 
-/// A file, and a batch of which its graph reads some fields.
+/// A file, and a batch with the inputs of its graph. The batch may have further fields.
 struct FileRun {
   std::filesystem::path file;
   Batch inputs;

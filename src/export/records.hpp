@@ -60,8 +60,9 @@ class Records {
   const at::Tensor& input(size_t input, size_t record = 0) const { return batches_[record].at(inputs_[input].name); }
   /// Derives a size from its numbers in all records; nullopt if it depends on free sizes, but not as a multiple.
   std::optional<Size> size_of(const Ints& by_record) const;
-  /// True if an operator returns no tensor, but a number or a decision for the host, which the file fixes. `constant`: for each value, is
-  /// it the same for every input. Adds a warning about a branch that another input may take otherwise. Error(Usage) as in refuse().
+  /// Returns whether an operator returns a number or a decision to the host instead of a tensor. The file fixes such a result. `constant`:
+  /// for each value, whether it is the same for every input. Adds a warning about a branch that may differ for another input. Error(Usage)
+  /// as in refuse().
   bool host_reads(size_t op, const std::vector<bool>& constant, std::vector<std::string>& warnings) const;
   /// Throws Error(Usage) about an operator; about the end of the forward if there is no such operator.
   [[noreturn]] void refuse(size_t op, const std::string& why, const std::string& hint) const;

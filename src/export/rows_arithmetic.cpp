@@ -14,7 +14,7 @@ void unary(Call& c, const char* op, Attributes attributes = {}) {
 
 std::string number_like(Call& c, double value) { return c.to.number(value, c.type()); }
 
-// Computes in fp32 (Fp32Nodes), like all functions of several nodes here, so that it rounds once, as a single node does.
+// Computes in fp32 (Fp32Nodes), so that the result is rounded only once, as by a single node. mish(), log_sigmoid() and gelu() do the same.
 void silu(Call& c) {
   const Lowering::Fp32Nodes fp32(c.to);
   c.give(c.to.node("Mul", {c.input(0), c.to.node("Sigmoid", {c.input(0)})}));
@@ -77,7 +77,7 @@ void clip(Call& c, size_t low, size_t high) {
   c.give(c.to.node("Clip", {c.operand(0, type), limit(low), limit(high)}));
 }
 
-constexpr size_t kAbsent = 99;  // no index of an argument
+constexpr size_t kAbsent = 99;  // larger than the index of any argument
 
 void rsqrt(Call& c) { c.give(c.to.node("Reciprocal", {c.to.node("Sqrt", {c.input(0)})})); }
 

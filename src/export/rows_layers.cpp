@@ -20,7 +20,7 @@ Ints both_sides(const Ints& padding) {
   return out;
 }
 
-// Returns the pads of padding="same" with stride 1; an odd one is added at the end, as in libtorch.
+// Returns the pads of padding="same" with stride 1. If the total padding is odd, the end gets the larger part, as in libtorch.
 Ints same_padding(const Ints& kernel, const Ints& dilation) {
   Ints out(2 * kernel.size());
   for (size_t d = 0; d < kernel.size(); ++d) {

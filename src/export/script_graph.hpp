@@ -37,7 +37,7 @@ class GraphBuilder {
   const onnx::Records& records_;
   std::shared_ptr<torch::jit::Graph> graph_ = std::make_shared<torch::jit::Graph>();
   std::vector<torch::jit::Value*> values_;                          // graph value of each recorded value
-  std::vector<bool> constant_;                                      // for each recorded value: is it independent of the input
+  std::vector<bool> constant_;                                      // for each recorded value, whether it is independent of the input
   std::vector<torch::jit::Value*> free_;                            // graph value of each free size
   std::unordered_map<std::string, torch::jit::Value*> attributes_;  // graph value of each attribute, by path
   std::unordered_map<const void*, std::vector<size_t>> writes_;     // for each storage, the operators that write to it

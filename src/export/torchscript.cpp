@@ -39,7 +39,7 @@ class ModuleMirror {
   std::unordered_map<const c10::TensorImpl*, at::Tensor> tensors_;
 };
 
-// Returns the class name that Python tools and ours know: "BatchNorm2d" for torch::nn::BatchNorm2dImpl.
+// Returns the class name that tools for Python and the tools of this library know: "BatchNorm2d" for torch::nn::BatchNorm2dImpl.
 std::string class_name(const torch::nn::Module& module) {
   auto name = module.name();
   if (const auto end = name.find('<'); end != std::string::npos) name.resize(end);

@@ -24,7 +24,7 @@ void put_fixed(std::string& out, Bits bits) {
   for (size_t i = 0; i < sizeof bits; ++i) out.push_back(static_cast<char>(bits >> (8 * i)));
 }
 
-// Returns an Event to which `fill` adds what it is about. A message is complete when its writer is destroyed.
+// Returns an Event whose content is added by `fill`. A message is complete when its writer is destroyed.
 template <class Fill>
 std::string event_with(int64_t step, Fill&& fill) {
   std::string out;
@@ -35,7 +35,7 @@ std::string event_with(int64_t step, Fill&& fill) {
   return out;
 }
 
-// Returns an Event with one value of a Summary, to which `fill` adds what follows its tag.
+// Returns an Event with one value of a Summary; `fill` adds the fields that follow the tag of the value.
 template <class Fill>
 std::string event_with_value(const std::string& tag, int64_t step, Fill&& fill) {
   return event_with(step, [&](pbf_writer& event) {

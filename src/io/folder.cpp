@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::string_view kMiddle = ".tmp-";
 
-// Returns a name for the machine: two machines that share a disk may have processes with the same number.
+// Returns a name for the machine, because two machines that share a disk may have processes with the same number.
 const std::string& machine_tag() {
   static const std::string tag = hex64(hash64(host_name())).substr(0, 6);
   return tag;

@@ -115,7 +115,7 @@ struct FolderLock::Impl {
   KernelLock kernel = KernelLock::None;
   bool shared = false;
   detail::LockHolder self = detail::this_holder();
-  int owner = ::getpid();  // a forked child has a copy of this object without the lock: its copy of the file is closed
+  int owner = ::getpid();  // a forked child has a copy of this object, but not the lock, because LockFiles closes the file there
 
   std::mutex mutex;
   std::condition_variable changed;
@@ -156,7 +156,7 @@ bool FolderLock::Impl::watch(const std::string& found) const {
   return false;
 }
 
-/// Tries to take the lock. Returns false if the file has been removed in the meantime: try again.
+/// Tries to take the lock. Returns false if the file has been removed in the meantime; the caller then tries again.
 bool FolderLock::Impl::take() {
   fd = LockFiles::all().open(path);
   if (fd < 0) detail::throw_write_error(kLock, path, "cannot be created", errno);
@@ -168,7 +168,7 @@ bool FolderLock::Impl::take() {
   if (found.empty()) return true;
   const auto before = detail::parse_holder(found);
   if (before && before->machine == self.machine) {
-    if (kernel == KernelLock::Taken) return true;  // both use the same kernel, also across containers, and its lock is authoritative
+    if (kernel == KernelLock::Taken) return true;  // both processes have the same kernel, even in containers, so its lock decides
     const auto living = detail::lives(*before);
     if (living ? *living : watch(found)) refuse(content_of(path));
     return true;
@@ -185,7 +185,7 @@ int FolderLock::Impl::write_holder() const {
   return shared ? detail::sync_descriptor(fd) : 0;
 }
 
-/// Confirms the lock without kernel locks, where the last process that wrote the file holds it.
+/// Confirms the lock if there are no kernel locks; then the last process that wrote the file holds the lock.
 void FolderLock::Impl::confirm() const {
   std::this_thread::sleep_for(Seconds(std::min(1.0, options.beat)));
   if (const auto now = content_of(path); now != self.file()) refuse(now);

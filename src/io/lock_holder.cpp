@@ -33,7 +33,7 @@ std::string start_of(int64_t process) {
   if (!std::filesystem::exists("/proc/self/stat", error)) return "?";
   std::ifstream file("/proc/" + std::to_string(process) + "/stat");
   const std::string text((std::istreambuf_iterator<char>(file)), {});
-  auto at = text.rfind(')');  // the name before it may contain any character
+  auto at = text.rfind(')');  // the last one, because the process name before it may contain any character
   for (int field = 2; at != std::string::npos && field < 22; ++field) at = text.find(' ', at + 1);
   return at == std::string::npos ? "" : text.substr(at + 1, text.find(' ', at + 1) - at - 1);
 }

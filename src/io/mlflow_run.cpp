@@ -27,17 +27,17 @@ constexpr const char* kWhere = "mlflow";
 constexpr const char* kMeta = "meta.yaml";
 constexpr const char* kTrash = ".trash";
 constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-. /";
-// Limits of MLflow, in characters there; in bytes here, so that they hold for every text.
+// Limits of MLflow. MLflow counts characters; these limits count bytes, so that they hold for every text.
 constexpr size_t kLongestName = 250, kLongestParam = 6000, kLongestTag = 5000;
 
-// Returns valid UTF-8: one other byte in a value would make the whole run unreadable to MLflow.
+// Returns valid UTF-8, because a single invalid byte in a value would make the complete run unreadable to MLflow.
 std::string readable(std::string_view text) { return detail::visible_lines(text); }
 
 int64_t now_ms() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// Returns a text as YAML reads it: in double quotes, with the escapes of JSON.
+// Returns a YAML scalar with this text: in double quotes, with the escapes of JSON.
 std::string yaml_text(std::string_view text) { return Json(detail::visible_text(text)).dump(0); }
 
 // Cuts a text after at most `bytes` bytes, at the end of a character of UTF-8.
@@ -65,8 +65,8 @@ std::string uri_of(const fs::path& path) {
   return out;
 }
 
-// Replaces `path` in one step. The temporary file is in `beside`, where MLflow reads only folders: each file of metrics/, params/ and tags/
-// counts as a value. Durability::Synced is for files that are errors of MLflow if a crash of the machine leaves them empty.
+// Replaces `path` in one step. The temporary file is in `beside`, where MLflow reads only folders; in metrics/, params/ and tags/, MLflow
+// reads each file as a value. Durability::Synced is for files that MLflow rejects if a crash of the machine leaves them empty.
 void place(const fs::path& path, const fs::path& beside, std::string_view content, Durability durability = Durability::Renamed) {
   make_folder(path.parent_path());
   const auto temporary = detail::temporary_beside(beside / "new");
@@ -92,19 +92,19 @@ struct Meta {
   }
 };
 
-// Returns nullopt without a readable file.
+// Returns nullopt if there is no readable file.
 std::optional<Meta> read_meta(const fs::path& folder) {
   std::error_code error;
   if (!fs::is_regular_file(folder / kMeta, error)) return std::nullopt;
   try {
     return Meta{load_yaml((folder / kMeta).string())};
-  } catch (const Error&) {  // one that MLflow cannot read either
+  } catch (const Error&) {  // MLflow cannot read such a file either
     return std::nullopt;
   }
 }
 
-// Returns the folder of the experiment of that name in `parent`: the store, or its .trash. "" if there is none. MLflow ignores an
-// experiment whose number is not the name of its folder, such as a copy.
+// Returns the folder of the experiment `name` in `parent`, which is the store or its .trash; "" if there is none. Ignores, as MLflow does,
+// an experiment whose number is not the name of its folder, such as a copy.
 fs::path find_experiment(const fs::path& parent, const std::string& name) {
   std::vector<fs::path> found;
   std::error_code ignored;
@@ -126,7 +126,7 @@ void write_experiment(const fs::path& folder, const std::string& name) {
 
 // Returns the folder of the experiment `name`, which is created if it is missing.
 fs::path experiment_folder(const fs::path& store, const std::string& name) {
-  if (!fs::exists(store)) {  // with what MLflow creates in a new store
+  if (!fs::exists(store)) {  // creates what MLflow creates in a new store
     make_folder(store / kTrash);
     if (name != "Default") write_experiment(store / "0", "Default");
   }
@@ -152,19 +152,19 @@ std::string user_name() {
   return "unknown";
 }
 
-// Whether a name is one that MLflow gives to experiments and runs, and so one folder.
+// Returns whether a text has the form of the ids that MLflow gives to experiments and runs, so that it is the name of one folder.
 bool is_id(const std::string& text) {
   return !text.empty() && text.size() <= 64 && kPlain.find(text[0]) < 62 &&
          text.find_first_not_of(kPlain.substr(0, kPlain.find('.'))) == std::string::npos;
 }
 
-// Returns the URI of the run's artifacts below that of its experiment.
+// Returns the URI of a run's artifacts, given the URI `experiment` of its experiment's artifacts.
 std::string artifacts_of(std::string experiment, const std::string& run) {
   while (experiment.ends_with('/')) experiment.pop_back();
   return experiment + "/" + run + "/artifacts";
 }
 
-// Sets a line `key: value` of a file in YAML's block style, in which MLflow writes.
+// Sets the line `key: value` in a YAML file in block style, the style in which MLflow writes.
 void set_line(std::string& text, const std::string& key, const std::string& value) {
   const auto line = key + ": " + value + "\n";
   if (!text.ends_with('\n')) text += '\n';
@@ -175,7 +175,7 @@ void set_line(std::string& text, const std::string& key, const std::string& valu
   text.replace(begin, end - begin, line).erase(0, 1);
 }
 
-// Returns the lines `time value step` of a metric whose step is before `end`.
+// Returns those lines `time value step` of a metric's file whose step is before `end`.
 std::string lines_before(int64_t end, const std::string& text) {
   std::string out;
   for (size_t begin = 0; begin < text.size();) {
@@ -223,7 +223,7 @@ MlflowRun MlflowRun::create(const fs::path& store, const std::string& experiment
     out.set_tag("mlflow.runName", name);
     out.set_tag("mlflow.user", user_name());
     out.set_tag("mlflow.source.type", "LOCAL");
-    // Last: without it a folder is no run.
+    // Writes this file last, because a folder without it is not a run.
     place(folder / kMeta, folder,
           str_cat("artifact_uri: ", yaml_text(artifacts_of(here ? uri_of(parent) : location, id.run)),
                   "\ndeleted_time: null\nend_time: null\nentry_point_name: ''\nexperiment_id: '", id.experiment,
@@ -279,7 +279,7 @@ void MlflowRun::log_metric(std::string_view name, double value, int64_t step) {
   const bool replace = replace_from_ && logged_.count(file) == 0;
   if (there && !replace) {
     AppendFile(path.string()).write(line);
-  } else {  // complete from the first moment: a metric without a value is an error in MLflow
+  } else {  // writes the file in one step, because a metric without a value is an error in MLflow
     constexpr uint64_t kLargest = uint64_t{1} << 30;
     place(path, folder_, (there ? lines_before(*replace_from_, read_file(path, kLargest, ErrorKind::Checkpoint)) : "") + line,
           Durability::Synced);

@@ -1,4 +1,4 @@
-// The layouts: pax and ustar of POSIX.1-2017 (utility pax), and "Basic Tar Format" of the manual of GNU tar.
+// The layouts are defined in POSIX.1-2017 (utility pax: pax and ustar) and in "Basic Tar Format" of the manual of GNU tar.
 #include "npu_train/io/tar.hpp"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ class TarHeader {
     return *out;
   }
 
-  /// Old programs added the bytes as signed numbers.
+  /// Checks the sum of the bytes. Old programs added the bytes as signed numbers, so such a sum is valid, too.
   void check_sum() const {
     int64_t sum = 0, with_signs = 0;
     for (size_t i = 0; i < block_.size(); ++i) {
@@ -51,7 +51,7 @@ class TarHeader {
 
   std::string name() const {
     const auto prefix = text(345, 155);
-    const bool is_ustar = std::string_view(&block_[257], 6) == std::string_view("ustar\0", 6);  // GNU's has other fields there
+    const bool is_ustar = std::string_view(&block_[257], 6) == std::string_view("ustar\0", 6);  // GNU's format has other fields there
     return (is_ustar && !prefix.empty() ? prefix + "/" : "") + text(0, 100);
   }
 
@@ -60,7 +60,7 @@ class TarHeader {
     const std::string_view field(&block_[at], bytes);
     return std::string(field.substr(0, field.find('\0')));
   }
-  /// Octal digits between blanks, or after 0x80 a number of GNU in base 256; at most 2^63 - 1. nullopt for anything else.
+  /// Parses octal digits between blanks, or GNU's number in base 256 (at most 2^63 - 1) after the byte 0x80. nullopt for anything else.
   std::optional<uint64_t> number(size_t at, size_t bytes) const {
     std::string_view field(&block_[at], bytes);
     uint64_t out = 0;
@@ -90,7 +90,7 @@ struct TarExtension {
   bool any() const { return name || size || sparse; }
 };
 
-/// Records "LENGTH KEY=VALUE\n", whose length counts all of them.
+/// Reads pax records of the form "LENGTH KEY=VALUE\n"; LENGTH counts all bytes of the record.
 TarExtension read_pax(const ReadableFile& file, uint64_t at, std::string_view text) {
   TarExtension out;
   while (!text.empty()) {
@@ -121,8 +121,8 @@ TarExtension read_pax(const ReadableFile& file, uint64_t at, std::string_view te
   return out;
 }
 
-/// A header that belongs to the next member (pax, with the type X in early versions of Solaris, and GNU's long names), or to all of them (a
-/// global one of pax).
+/// Reads a header that describes the next member (pax, which has the type X in early versions of Solaris, or GNU's long names) or all
+/// members (a global pax header).
 void read_extension(const ReadableFile& file, uint64_t at, char type, uint64_t size, TarExtension& given) {
   const auto most = type == 'L' || type == 'K' ? kMostTarName : kMostPax;
   if (size > most) refuse_tar(file, at, str_cat("a header of ", size, " bytes; allowed: at most ", most));
@@ -139,7 +139,7 @@ void read_extension(const ReadableFile& file, uint64_t at, char type, uint64_t s
   given.sparse = given.sparse || pax.sparse;
 }
 
-/// Data behind the end of an archive would be ignored: archives that were joined with cat.
+/// Rejects data after the end of the archive, which would be ignored, for example if archives were joined with cat.
 void check_tar_end(const ReadableFile& file, uint64_t at) {
   const auto bytes = file.size() - at;
   const auto rest = bytes <= kMostTarEnd ? file.read(at, bytes) : std::string(1, 'x');
@@ -178,7 +178,7 @@ std::optional<TarMember> next_tar_member(const ReadableFile& file, uint64_t& pos
     if (is(type, "SM") || given.sparse)
       refuse_tar(file, at, "a sparse member, or a part of one", "write the archive without the options --sparse and --multi-volume");
     auto name = given.name.value_or(header.name());
-    const bool folder = name.ends_with('/');  // of the time before folders had a type
+    const bool folder = name.ends_with('/');  // a final '/' marked a folder before folders had a type
     if (is(type, std::string_view("0\0"
                                   "7",
                                   3)) &&

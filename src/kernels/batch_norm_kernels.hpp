@@ -10,8 +10,8 @@ namespace npu_train::detail {
 
 // T is the storage type: float, c10::BFloat16 or c10::Half; the arithmetic is in float, and stored values are rounded once.
 //
-// Two memory layouts. Rows (channels_last): `rows` rows of one value for each of `channels` channels. Planes (contiguous), of a single
-// channel: `planes` runs of `length` values, which begin `stride` apart. Absent tensors are null.
+// There are two memory layouts. Rows (channels_last): `rows` rows of one value for each of `channels` channels. Planes (contiguous): the
+// values of a single channel, in `planes` runs of `length` values that begin `stride` apart. Absent tensors are null.
 struct NormRows {
   int64_t rows, channels;
 };
@@ -29,8 +29,8 @@ struct NormSlopes {
   const float *p, *q;
 };
 
-// Inputs of the backward pass. Without a ReLU, g is dy; with one, g is dy where the result was above 0. That follows from y or, if y is
-// absent, from the normalised x.
+// Inputs of the backward pass. Without a ReLU, g is dy. With a ReLU, g is dy where the result was above 0, and 0 elsewhere. Whether the
+// result was above 0 follows from y or, if y is absent, from the normalised x.
 template <class T>
 struct NormGrad {
   const T *x, *dy, *y;
@@ -44,7 +44,7 @@ struct NormKernels {
   void (*planes_moments)(NormPlanes n, const T* x, double* mean, double* m2);
   void (*rows_apply)(NormRows n, const T* x, const T* residual, NormAffine affine, bool relu, T* y);
   void (*planes_apply)(NormPlanes n, const T* x, const T* residual, NormAffine affine, bool relu, T* y);
-  // Add, per channel, the sums of g and of g * (x - mean). Write g to `masked` if it is not null (only with y).
+  // Add, per channel, the sums of g and of g * (x - mean). Write g to `masked` if it is not null; `masked` requires y.
   void (*rows_sums)(NormRows n, NormGrad<T> in, NormAffine affine, T* masked, double* g, double* gx);
   void (*planes_sums)(NormPlanes n, NormGrad<T> in, NormAffine affine, T* masked, double* g, double* gx);
   void (*rows_gradient)(NormRows n, NormGrad<T> in, NormAffine affine, NormSlopes slopes, T* dx);

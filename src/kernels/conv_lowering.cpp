@@ -12,9 +12,9 @@
 namespace npu_train::detail {
 namespace {
 
-// Views [N, C, H, W], stored as [N, H, W, C], as [N, H, W, C].
+// Returns a view [N, H, W, C] of a tensor [N, C, H, W] that is stored as [N, H, W, C].
 at::Tensor pixels_first(const at::Tensor& t) { return t.permute({0, 2, 3, 1}); }
-// Views [N, H, W, C] as [N, C, H, W].
+// Returns a view [N, C, H, W] of a tensor [N, H, W, C].
 at::Tensor channels_second(const at::Tensor& t) { return t.permute({0, 3, 1, 2}); }
 
 at::Tensor as_matrix(const at::Tensor& t) { return pixels_first(t).reshape({-1, t.size(1)}); }

@@ -31,7 +31,7 @@ at::Tensor forward(const ConvShape& s, const at::Tensor& x, const at::Tensor& we
 at::Tensor input_gradient(const ConvShape& s, const at::Tensor& dy, const at::Tensor& weight);
 }  // namespace dense
 
-// For any kernel: one product per tap, over the pixels that it connects. Faster if these are few.
+// For any kernel: one product per tap, over the pixels that the tap connects. Faster if there are few such pixels.
 namespace taps {
 at::Tensor weight_gradient(const ConvShape& s, const at::Tensor& dy, const at::Tensor& x);
 }

@@ -59,7 +59,7 @@ at::Tensor example_for(const Model& model, const ParameterSet& parameters, const
       .contiguous(parameters.empty() ? at::MemoryFormat::Contiguous : parameters[0].value.suggest_memory_format());
 }
 
-// Returns the largest deviation of `got`, divided by the largest value of `want`; inf for different sizes, and if it is not finite.
+// Returns the largest deviation of `got`, divided by the largest value of `want`; inf if the sizes differ or the deviation is not finite.
 double deviation(const at::Tensor& got, const at::Tensor& want) {
   if (!got.sizes().equals(want.sizes())) return std::numeric_limits<double>::infinity();
   if (want.numel() == 0) return 0;

@@ -20,8 +20,8 @@ const void* key_of(const std::string& op, const c10::IValue* args, bool attentio
   return attention ? nullptr : storage_of(args[weight_position(op)].toTensor());
 }
 
-// Returns whether a call has the sizes of a chain. Attention has no weight to identify it, so a decision applies to all tensors that have
-// equal shapes except for the batch.
+// Returns whether a call has the sizes of a chain except for the batch. Attention has no weight to identify it, so a chain is used for all
+// calls with these sizes.
 bool same_heads(const OpChain& chain, const c10::IValue* args) {
   const auto alike = [](const at::Tensor& a, const at::Tensor& b) {
     return a.dim() == b.dim() && a.size(-1) == b.size(-1) && a.size(-2) == b.size(-2) && a.scalar_type() == b.scalar_type();
@@ -95,7 +95,8 @@ void FusionMode::call(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   auto* args = stack.data() + (stack.size() - count);
   if (!stand_ins_.empty()) {
     if (carry_on(op, stack, args)) return;
-    // The trace has no operator for this contiguous(), because the fused result already has the requested layout.
+    // The recorded forward has no operator for this contiguous(), because its tensor already had the requested layout, as the fused result
+    // has.
     const auto* asked = op.schema().name() == "aten::contiguous" ? find(args[0]) : nullptr;
     if (asked != nullptr && !asked->passed) {
       const at::Tensor same = args[0].toTensor();

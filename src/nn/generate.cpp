@@ -72,11 +72,11 @@ size_t nucleus(const std::vector<double>& weights, double wanted) {
   return weights.size();
 }
 
-// Returns the token at the share `uniform` of the probabilities. Sorts only as many tokens as are needed: of a large vocabulary, almost all
-// have a negligible probability.
+// Returns the first token at which the sum of the probabilities, in descending order, exceeds `uniform`. Sorts only as many tokens as are
+// needed, because almost all tokens of a large vocabulary have a negligible probability.
 int64_t drawn_token(at::ArrayRef<float> values, int64_t largest, const SamplingOptions& o, double uniform) {
   const auto all = static_cast<int64_t>(values.size()), allowed = o.top_k > 0 ? std::min(o.top_k, all) : all;
-  double total = 0;  // of all tokens
+  double total = 0;  // sum of the weights of all tokens
   if (allowed == all && allowed > kFirstSorted)
     for (const float value : values) total += std::exp((double{value} - values[static_cast<size_t>(largest)]) / o.temperature);
   for (int64_t sorted = allowed == all ? std::min(allowed, kFirstSorted) : allowed;; sorted = std::min(allowed, 8 * sorted)) {
@@ -156,7 +156,7 @@ class NextLogits {
   Continuation more_;
   std::vector<int64_t> padding_;  // at the beginning of each row
   int64_t vocabulary_ = 0, longest_ = 0;
-  int64_t width_ = 0, seen_ = 0;  // columns: of the texts with padding, and those that the sequences have seen
+  int64_t width_ = 0, seen_ = 0;  // number of columns: of the padded texts, and of those that the sequences have seen
 };
 
 void check_prompts(const Texts& prompts, int64_t vocabulary) {
@@ -205,7 +205,7 @@ Texts generate_batch(const Model& model, const Texts& prompts, const GenerateOpt
   for (int64_t count = 0; count < options.max_new_tokens && std::find(ended.begin(), ended.end(), false) != ended.end(); ++count) {
     const auto logits = next(texts, ended);
     for (size_t i = 0; i < texts.size(); ++i) {
-      int64_t token = 0;  // of an ended row
+      int64_t token = 0;  // token of an ended row
       if (!ended[i]) {
         token = sample_token(penalised(logits[i], texts[i], options.sampling.repetition_penalty), options.sampling, random[i]);
         out[i].push_back(token);

@@ -27,8 +27,8 @@ uint64_t draw_seed() {
   return at::check_generator<at::CPUGeneratorImpl>(generator)->random64();
 }
 
-// Maps 23 random bits to the middle of their interval in (0, 1). The result is exact, so neither 0 nor 1 occurs (with 24 bits, the half
-// would be rounded off).
+// Maps 23 random bits to the middle of their interval in (0, 1). The result is exact, so neither 0 nor 1 occurs. (With 24 bits, adding 0.5
+// would round.)
 float unit(uint64_t bits) { return (static_cast<float>(bits & 0x7fffffu) + 0.5f) * 0x1p-23f; }
 
 // Fills with U(lo, hi). For contiguous fp32 tensors on the CPU, one number from the generator seeds a counter-based fill, which is ten

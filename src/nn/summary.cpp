@@ -58,8 +58,8 @@ class Collector {
     of_block_.clear(), layers_of_block_.clear();
   }
 
-  // Ends a block. Its parameters are those of its module, of its further modules, and those that its operators received, together with
-  // others of the same layers. A parameter that several blocks use counts for the first.
+  // Ends a block. Its parameters are those of its module and of Block::modules, and those of each layer of which its operators received a
+  // parameter. A parameter that several blocks use counts for the first.
   void end_block(const Block& block, const at::Tensor& output, const ParameterSet& parameters) {
     LayerSummary row{.name = block_, .type = "", .output_shape = output.sizes().vec(), .parameters = 0, .flops = total_ - before_};
     if (const auto* module = find_module(*model_.module, block_)) row.type = module_type(*module);
@@ -88,7 +88,7 @@ class Collector {
   std::vector<size_t> order_;
   std::map<std::string, size_t> by_name_;
   std::string block_;
-  std::set<std::string> of_block_, layers_of_block_, counted_;  // parameters that the block's operators received, and their layers
+  std::set<std::string> of_block_, layers_of_block_, counted_;  // parameters the block has used; their layers; parameters already counted
   int64_t total_ = 0, before_ = 0;
 };
 

@@ -95,7 +95,7 @@ void move(const at::Tensor& running, const at::Tensor& to, double momentum) {
 // Batch normalisation (Ioffe and Szegedy 2015) whose moments, and sums in the backward, are over all ranks.
 class SyncedNorm : public torch::autograd::Function<SyncedNorm> {
  public:
-  // Takes std::optional, because apply() accepts that, but no undefined tensor.
+  // Takes std::optional, because apply() accepts an empty optional, but no undefined tensor.
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x, const std::optional<at::Tensor>& weights,
                             const std::optional<at::Tensor>& biases, const Moments& moments, double eps, const Shared& gather) {
     const at::Tensor weight = weights.value_or(at::Tensor()), bias = biases.value_or(at::Tensor());

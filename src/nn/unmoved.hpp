@@ -1,4 +1,4 @@
-// Protects values that a forward changes from the changes of its repetition.
+// Keeps the repetition of a forward from changing values, such as running statistics, a second time.
 #pragma once
 
 #include <utility>

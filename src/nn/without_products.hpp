@@ -12,8 +12,8 @@
 
 namespace npu_train::detail {
 
-/// In its scope, products, convolutions and attention on this thread return tensors of the right shape without content. They take nearly
-/// all of the time of a pass.
+/// In its scope, products, convolutions and attention on this thread return tensors of the right shape without content. These operators
+/// take nearly all of the time of a pass.
 class WithoutProducts final : public OpMode {
  public:
   void call(const c10::OperatorHandle& op, torch::jit::Stack& stack) override {

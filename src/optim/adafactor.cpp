@@ -17,7 +17,6 @@ enum AdafactorSlots { kRows, kColumns, kVariance, kAdafactorStep };
 
 bool is_factored(const Parameter& parameter) { return parameter.value.dim() >= 2; }
 
-// -
 at::Tensor rms(const at::Tensor& t) { return at::linalg_vector_norm(t).div_(std::sqrt(static_cast<double>(t.numel()))); }
 
 }  // namespace

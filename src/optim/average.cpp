@@ -47,8 +47,8 @@ namespace detail {
 
 void lerp_unless(const std::vector<at::Tensor>& targets, const std::vector<at::Tensor>& sources, const at::Tensor& weight,
                  const at::Tensor& found_inf) {
-  // Descends along (target - source) with the weight as the rate: a fused step of SGD is the only kernel that accepts a flag which leaves
-  // every bit unchanged.
+  // Takes an SGD step along (target - source) with `weight` as the learning rate, because the fused SGD kernel is the only one with a flag
+  // that leaves every bit unchanged.
   const auto distance = at::_foreach_sub(targets, sources);
   at::_fused_sgd_(targets, distance, /*momentum_buffer_list=*/{}, /*weight_decay=*/0, /*momentum=*/0, weight, /*dampening=*/0,
                   /*nesterov=*/false,
@@ -151,7 +151,7 @@ void WeightAverage::update(const ParameterSet& parameters, const StepDecision& d
   update_gated(sources, found_inf.ne(0));
 }
 
-// Returns the weight of the parameters in an update, counted from 1.
+// Returns the weight of the parameters in update number `update`, counted from 1.
 double WeightAverage::weight_of(double update) const {
   if (!follows_steps()) return 1 / update;
   return 1 - (options_.warmup ? std::min(options_.decay, (1 + update) / (10 + update)) : options_.decay);

@@ -59,7 +59,7 @@ void for_blocks(const std::vector<at::Tensor>& gradients, const Fn& fn) {
   if (used > 0) flush();
 }
 
-// Returns the sums [n], with additions in the order that kernels/block_squares.hpp defines.
+// Returns the sums of squares [n] of the blocks, with additions in the order that kernels/block_squares.hpp defines.
 at::Tensor block_sums(const at::Tensor& blocks) {
   const auto numbers = blocks.to(at::kDouble);
   auto sums = numbers * numbers;
@@ -67,7 +67,7 @@ at::Tensor block_sums(const at::Tensor& blocks) {
   return sums.reshape({-1});
 }
 
-// Returns rounded sums, added in the order of the gradients, for devices without fp64.
+// Returns the rounded sum of squares, added in the order of the gradients, for devices without fp64.
 at::Tensor rounded_parts(const std::vector<at::Tensor>& gradients, const at::Device& home, at::ScalarType dtype) {
   std::vector<at::Tensor> norms;
   for (const auto& group : grouped(gradients)) {

@@ -14,7 +14,7 @@ at::Tensor in_memory_order(const at::Tensor& parameter, const at::Tensor& gradie
 SquaredNorm squared_norm(const std::vector<at::Tensor>& gradients, const at::Device& home);
 
 // Returns the parts for gradients on one device, computed by fp64 operators without a host read. They have the same value as those of the
-// CPU kernels, but their digits are not carried.
+// CPU kernels, but carries between their limbs are not propagated.
 at::Tensor parts_by_operators(const std::vector<at::Tensor>& gradients);
 
 // Groups tensors by device and dtype, as fused foreach kernels need.

@@ -126,7 +126,7 @@ void Optimizer::set_parameters(ParameterSet parameters) {
   parameters_ = std::move(parameters);
 }
 
-// Moves the state to the present memory format and device of its parameter.
+// Moves the state to the current memory format and device of its parameter.
 void Optimizer::follow_layout(size_t i) {
   const auto& value = parameters_[i].value;
   for (auto& slot : slots_) {
@@ -176,7 +176,8 @@ void Optimizer::step(const StepDecision& given) {
     const c10::NoGradGuard no_grad;
     StepDecision decision = given;
     auto buckets = make_buckets();
-    // The host decides if it already has the flag, because reading it there is free.
+    // For parameters that are not on the host, the host decides if it already has the flag, because reading it there is free, or if the
+    // device of the parameters cannot skip a step.
     const auto needs_host = [&](const Bucket& b) {
       const auto& p = b.parameters.front();
       return !p.is_cpu() && (decision.found_inf.is_cpu() || !skips_on_its_device(p));

@@ -77,7 +77,7 @@ namespace {
 
 constexpr const char* kSchedule = "lr_scheduler";
 
-// Has casts, because a member of a base class does not match `V T::*`.
+// The casts are needed because a member of a base class does not match `V T::*`.
 template <class T>
 ConfigTable<T> schedule_table(const std::string& name) {
   return ConfigTable<T>("lr_scheduler " + name)

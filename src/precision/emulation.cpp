@@ -69,7 +69,7 @@ bool product_and_sum(Call& call) {
   return true;
 }
 
-// Computes a batched product that is summed over the batch as one product of wider matrices.
+// Computes the sum of a batch of products as one product of matrices that are concatenated along the inner dimension.
 bool addbmm(Call& call) {
   const at::Tensor c = call.tensor(0), a = call.tensor(1), b = call.tensor(2);
   if (!is_low(c) || !is_low(a) || !is_low(b) || a.dim() != 3 || b.dim() != 3 || a.size(0) != b.size(0) || a.size(2) != b.size(1))
@@ -128,9 +128,9 @@ bool attention(Call& call) {
   return true;
 }
 
-// An operator that the emulation replaces. `casts`: its inputs are rounded to the low precision, as libtorch's autocast does; operators
-// with false are reached only from composite ones that have rounded their inputs already. A null `leaf` means that the operator is composed
-// of others in this table.
+// An operator that the emulation replaces. If `casts` is true, its inputs are rounded to the low precision, as libtorch's autocast does. If
+// it is false, the operator is reached only from composite operators, which have rounded their inputs already. A null `leaf` means that the
+// operator is composed of others in this table.
 struct Hook {
   const char* name;
   const char* overload;

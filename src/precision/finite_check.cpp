@@ -18,7 +18,7 @@
 namespace npu_train {
 namespace {
 
-// Calls fn(backend, device) for each device in `devices`, or of one of `tensors`, whose overflow saturates.
+// Calls fn(backend, device) for each device in `devices`, and each device of `tensors`, whose overflow saturates.
 template <class Fn>
 void for_saturating(const std::vector<at::Tensor>& tensors, const std::vector<at::Device>& devices, Fn fn) {
   std::vector<at::Device> all;

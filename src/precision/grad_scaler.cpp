@@ -14,8 +14,8 @@ namespace npu_train {
 namespace {
 constexpr const char* kGradScaler = "GradScaler";
 
-// The optimizers whose gradients a scaler of this process has unscaled in an iteration that has not ended. The overflow flag identifies
-// that scaler and iteration: it is released by update(), and with the scaler.
+// The optimizers whose gradients a scaler of this process has unscaled in an iteration that has not ended. Each entry has a weak reference
+// to the overflow flag of that scaler and iteration, which update() and the scaler's destructor release.
 class Unscaled {
  public:
   // Error(Usage) if the optimizer is listed, because its gradients would be divided twice.

@@ -54,7 +54,7 @@ ConfigNode scale_node(const LossScaleOptions& o) {
   return out;
 }
 
-// Returns the operators, and those of the layer classes that `modules` lists.
+// Returns `ops` and the operators of the layer classes that `modules` lists, each once.
 std::vector<std::string> with_classes(std::vector<std::string> ops, const std::vector<std::string>& modules) {
   for (const auto& entry : modules)
     for (const auto& op : fp32_ops_of_class(entry))

@@ -17,7 +17,7 @@ namespace npu_train::detail {
 
 struct AddedToken {
   std::string content;
-  std::string normalized;  ///< form in which it is searched for and decoded
+  std::string normalized;  ///< form in which the token is searched for and decoded
   int32_t id = kNoToken;
   bool single_word = false, lstrip = false, rstrip = false, in_normalized = false, special = false;
 };
@@ -25,17 +25,17 @@ struct AddedToken {
 class AddedTokens {
  public:
   AddedTokens() = default;
-  /// Reads the list "added_tokens". `normalizer` may be nullptr. Error(Data) with the name `where`, also for an id that the model has for
-  /// another token.
+  /// Reads the list "added_tokens". `normalizer` may be nullptr. Error(Data) with the name `where`, also for an id that belongs to another
+  /// token of the model.
   AddedTokens(const Json& list, const Vocabulary& vocabulary, const Normalizer* normalizer, const std::string& where);
 
   const std::vector<AddedToken>& tokens() const { return tokens_; }
-  /// Returns nullptr if there is none.
+  /// Return nullptr if there is no such token.
   const AddedToken* find(int64_t id) const;
   const AddedToken* find(std::string_view content) const;
 
-  /// Calls `text` for each part of a text without added tokens, and `token` for each added token, in order. Searches for the tokens of the
-  /// normalised text or for the others.
+  /// Calls `text` for each part of `whole` without added tokens, and `token` for each added token, in order. If `normalized`, searches for
+  /// the added tokens that occur in normalised text, otherwise for the others.
   void divide(std::string_view whole, bool normalized, const std::function<void(std::string_view text, bool first)>& text,
               const std::function<void(int32_t id)>& token) const;
 
@@ -46,8 +46,8 @@ class AddedTokens {
   std::vector<AddedToken> tokens_;
   std::map<int64_t, size_t> by_id_;
   std::map<std::string, size_t, std::less<>> by_content_;
-  TokenTrie plain_, normalized_;  // values are indices
-  std::vector<Regex> word_;       // none, or a character of a word
+  TokenTrie plain_, normalized_;  // values are indices into tokens_
+  std::vector<Regex> word_;       // empty, or one pattern that matches a character of a word
 };
 
 }  // namespace npu_train::detail

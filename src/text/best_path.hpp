@@ -1,4 +1,5 @@
-// The tokens of a text whose scores have the largest sum (Viterbi), for Unigram models (Kudo, "Subword Regularization", ACL 2018).
+// Divides a text into the tokens whose scores have the largest sum (Viterbi), for Unigram models (Kudo, "Subword Regularization", ACL
+// 2018).
 #pragma once
 
 #include <algorithm>
@@ -14,26 +15,26 @@
 
 namespace npu_train::detail {
 
-/// The token of a character that has none in the vocabulary.
+/// The token for a character that has no token in the vocabulary.
 struct UnknownToken {
   int32_t id = kNoToken;  ///< kNoToken: such a character is an Error(Data)
   double score = 0;
 };
 
-/// Calls `found(begin, end, id)` for each token of the best path in order. `score_of(id, bytes)` is the score of a token, a `Sum`, the type
-/// of the sums, whose rounding decides between paths that are equally good otherwise. The memory depends on the longest part of the text
-/// that tokens overlap, not on the text.
+/// Calls `found(begin, end, id)` for each token of the best path, in order. `score_of(id, bytes)` returns the score of a token as a `Sum`.
+/// `Sum` is the type in which scores are added; its rounding decides between paths that are otherwise equally good. The memory depends on
+/// the longest part of the text in which tokens overlap, not on the length of the text.
 template <class Sum, class Score, class Found>
 void best_path(std::string_view text, const TokenTrie& trie, const UnknownToken& unknown, const Score& score_of, const Found& found) {
-  // The best path up to a place.
+  // The best path up to a position.
   struct Node {
     Sum score = 0;
-    size_t begin = 0;  // of its last token
+    size_t begin = 0;  // begin of its last token
     int32_t id = kNoToken;
     bool reached = false;
   };
   std::vector<Node> nodes(1), tokens;
-  size_t first = 0;     // place of the first node
+  size_t first = 0;     // position of the first node
   size_t furthest = 0;  // end of the furthest token
   const auto offer = [&](size_t begin, size_t end, Sum score, int32_t id) {
     if (end - first >= nodes.size()) nodes.resize(end - first + 1);
@@ -41,7 +42,7 @@ void best_path(std::string_view text, const TokenTrie& trie, const UnknownToken&
     auto& node = nodes[end - first];
     if (!node.reached || score > node.score) node = {score, begin, id, true};
   };
-  // Passes on the tokens before a place that no token crosses: every path leads through it.
+  // Passes on the tokens before a position that no token crosses, because every path leads through it.
   const auto pass = [&](size_t end) {
     tokens.clear();
     for (size_t at = end; at > first; at = tokens.back().begin) tokens.push_back(nodes[at - first]);

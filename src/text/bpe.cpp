@@ -15,7 +15,7 @@ namespace npu_train::detail {
 namespace {
 
 struct Merge {
-  int32_t rank = 0, id = kNoToken;  // position in the list; the joined token
+  int32_t rank = 0, id = kNoToken;  // position in the list of merges; id of the joined token
 };
 
 // A hash table with open addressing, because std::unordered_map takes most of the time of a merge.
@@ -26,7 +26,7 @@ class MergeTable {
     while (size < 2 * count) size *= 2;
     slots_.resize(size);
   }
-  // False: the pair is in the table.
+  // Returns false if the pair is already in the table.
   bool add(int32_t left, int32_t right, Merge merge) {
     auto& slot = slots_[place(key_of(left, right))];
     if (slot.key != kFree) return false;
@@ -133,7 +133,7 @@ class Bpe final : public TokenModel {
           visible_start(right, 40), "' are merged twice");
   }
 
-  // Most characters of a word are one of these, which need no search for a text.
+  // Stores the ids of the characters below U+0800 in a table. Most characters of a word are in it and need no search by text.
   void index_characters() {
     characters_.assign(0x800, kNoToken);
     for (char32_t c = 0; c < characters_.size(); ++c) {
@@ -150,7 +150,7 @@ class Bpe final : public TokenModel {
   }
 
   void append_characters(std::string_view word, std::vector<int32_t>& out) const {
-    bool unknown = false;  // an unknown token is due
+    bool unknown = false;  // an unknown token must still be appended
     std::string decorated;
     for (size_t at = 0; at < word.size();) {
       const size_t end = behind_point(word, at);
@@ -168,7 +168,7 @@ class Bpe final : public TokenModel {
         if (unknown) out.push_back(unknown_);
         unknown = false;
         out.push_back(id);
-      } else if (!bytes_.append(text, out) && unknown_ != kNoToken) {  // without any of them, the character is omitted, as in the original
+      } else if (!bytes_.append(text, out) && unknown_ != kNoToken) {  // otherwise the character is omitted, as in the original
         if (unknown && !fuse_unknown_) out.push_back(unknown_);
         unknown = true;
       }
@@ -176,10 +176,10 @@ class Bpe final : public TokenModel {
     if (unknown) out.push_back(unknown_);
   }
 
-  // Joins the pair with the lowest rank, again and again.
+  // Repeatedly joins the pair with the lowest rank.
   void merge_few(std::vector<int32_t>& symbols) const {
     constexpr int32_t kNever = INT32_MAX;
-    std::vector<Merge> next(symbols.size(), Merge{kNever, kNoToken});  // of a symbol with the one behind it
+    std::vector<Merge> next(symbols.size(), Merge{kNever, kNoToken});  // merge of each symbol with the next one
     const auto look_up = [&](size_t i) {
       const auto* merge = i + 1 < symbols.size() ? merges_.find(symbols[i], symbols[i + 1]) : nullptr;
       next[i] = merge == nullptr ? Merge{kNever, kNoToken} : *merge;
@@ -204,7 +204,7 @@ class Bpe final : public TokenModel {
     bool operator<(const Candidate& other) const { return rank != other.rank ? rank > other.rank : at > other.at; }
   };
 
-  // Does the same in n log n.
+  // Does the same as merge_few(), in O(n log n) time.
   void merge_many(std::vector<int32_t>& symbols) const {
     const size_t none = symbols.size();
     std::vector<size_t> before(symbols.size()), behind(symbols.size());
@@ -221,7 +221,7 @@ class Bpe final : public TokenModel {
     while (!queue.empty()) {
       const auto [rank, id, at] = queue.top();
       queue.pop();
-      // The symbols may have changed since.
+      // The symbols may have changed since this candidate was added.
       if (symbols[at] == kNoToken || behind[at] == none) continue;
       const size_t right = behind[at];
       const auto* merge = merges_.find(symbols[at], symbols[right]);
@@ -239,7 +239,7 @@ class Bpe final : public TokenModel {
   std::string prefix_, suffix_;
   int32_t unknown_ = kNoToken;
   bool fuse_unknown_ = false, whole_words_ = false;
-  bool divides_ = true;  // no merge joins another character with a space behind it
+  bool divides_ = true;  // no merge joins a space to another character before it
   ByteTokens bytes_;
   MergeTable merges_;
   std::vector<int32_t> characters_;  // ids by code point

@@ -8,9 +8,9 @@ namespace {
 bool is_printable(unsigned byte) { return (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte != 0xAD); }
 
 struct Tables {
-  std::array<char, 512> texts{};       // two bytes for each byte
+  std::array<char, 512> texts{};       // UTF-8 of the character of each byte, in two bytes
   std::array<uint8_t, 256> sizes{};    // 1 or 2
-  std::array<int16_t, 0x144> bytes{};  // by code point; -1: none
+  std::array<int16_t, 0x144> bytes{};  // byte of each code point; -1: none
 };
 
 Tables make_tables() {

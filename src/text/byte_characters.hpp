@@ -1,4 +1,4 @@
-// A printable character for each byte, as in GPT-2: tokens of bytes are texts then.
+// Maps each byte to a printable character, as GPT-2 does, so that tokens of arbitrary bytes are texts.
 #pragma once
 
 #include <array>
@@ -8,7 +8,7 @@
 
 namespace npu_train::detail {
 
-/// Appends the characters of the bytes.
+/// Appends the character of each byte.
 void append_byte_characters(std::string_view bytes, std::string& out);
 
 inline std::string characters_of_bytes(std::string_view bytes) {
@@ -17,7 +17,7 @@ inline std::string characters_of_bytes(std::string_view bytes) {
   return out;
 }
 
-/// Appends the bytes of the characters. False, without effect: one of them does not stand for a byte.
+/// Appends the bytes that the characters represent. Returns false, and appends nothing, if a character represents no byte.
 bool append_bytes_of_characters(std::string_view characters, std::string& out);
 
 }  // namespace npu_train::detail

@@ -11,10 +11,10 @@ namespace {
 constexpr uint32_t kValue = uint32_t{1} << 31;  // the unit is a value, not a node
 
 uint32_t value_of(uint32_t unit) { return unit & ~kValue; }
-// A value has none that a byte could equal.
+// Returns the label of a node, or, for a value, a number that no byte equals.
 uint32_t label_of(uint32_t unit) { return unit & (kValue | 0xFF); }
 bool has_value(uint32_t unit) { return (unit >> 8 & 1) != 0; }
-// The index of a child is the index of the node, changed in the bits of this and of the child's label.
+// Returns the offset of a node's children. The index of a child is the XOR of the node's index, this offset and the child's label.
 uint32_t offset_of(uint32_t unit) { return unit >> 10 << (unit >> 9 & 1) * 8; }
 
 uint32_t little_endian(std::string_view bytes, size_t at) {
@@ -46,8 +46,8 @@ Charsmap::Charsmap(std::string_view bytes, const std::string& where) {
   }
 }
 
-// Calls `found(bytes, value)` for each text of the trie with which `text` begins, from the shortest one, until it returns false. In a trie
-// with cycles a search has no other end than that of the text.
+// Calls `found(bytes, value)` for each text of the trie with which `text` begins, shortest first, until `found` returns false. If the trie
+// has cycles, only the end of `text`, or kLongest, ends the search.
 template <class Found>
 void Charsmap::each(std::string_view text, Found&& found) const {
   if (units_.empty()) return;

@@ -1,5 +1,5 @@
-// Replacements of characters as SentencePiece stores them (precompiled_charsmap): a trie of the texts that are replaced, as an array of
-// units, and the texts that replace them. The layout of a unit is that of Yata's darts-clone.
+// Replacements of characters in SentencePiece's format (precompiled_charsmap): a trie of the texts to replace, stored as an array of units,
+// and the texts that replace them. A unit has the layout of Yata's darts-clone.
 #pragma once
 
 #include <cstddef>
@@ -13,19 +13,19 @@ namespace npu_train::detail {
 class Charsmap {
  public:
   struct Match {
-    size_t bytes = 0;       ///< of the text that is replaced; 0: none
-    std::string_view text;  ///< what replaces it
+    size_t bytes = 0;       ///< size of the text that is replaced; 0: no match
+    std::string_view text;  ///< the replacement
   };
 
   /// Replaces nothing.
   Charsmap() = default;
   /// Reads the number of the trie's bytes, the trie, and the replacements, each of which ends with a zero byte. Error(Data) with the name
-  /// `where`, also for a trie with values that are not replacements: no text can lead out of what was read.
+  /// `where`, also for a trie with a value that is not a replacement, so that no search can read outside of the data.
   Charsmap(std::string_view bytes, const std::string& where);
 
-  static constexpr size_t kLongest = 1024;  ///< bytes of a text of the trie; longer ones are not found
+  static constexpr size_t kLongest = 1024;  ///< bytes; longer texts of the trie are not found
 
-  /// Returns the shortest, and the longest, text of the trie with which `text` begins.
+  /// Return the shortest and the longest text of the trie with which `text` begins.
   Match shortest(std::string_view text) const;
   Match longest(std::string_view text) const;
 

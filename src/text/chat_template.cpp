@@ -37,7 +37,7 @@ namespace {
 
 using detail::given_setting;
 
-// A template is a text, or one of several with a name.
+// The setting is one template, or a list of templates with names, of which "default" is used.
 std::string chat_template_of(const Json& config, const std::string& where) {
   const auto* found = given_setting(config, "chat_template");
   if (found == nullptr) return "";
@@ -86,7 +86,8 @@ TextSettings read_text_settings(const std::filesystem::path& folder) {
 namespace {
 
 constexpr const char* kMarkAnswers = "; hint: put what the assistant writes into {% generation %} blocks of the template";
-// The text and the tokens of all messages before an answer may be needed for each answer, which takes hours in a file of one endless chat.
+// Limit on the answers of a chat. For each answer, the text and the tokens of all earlier messages may be computed again, which would take
+// hours for a file with one very long chat.
 constexpr std::ptrdiff_t kMostAnswers = 1000;
 
 void check_number(std::ptrdiff_t answers, const std::string& where) {

@@ -25,7 +25,7 @@ struct BorderedTokens {
   void append(const Ids& more, size_t count) { ids.insert(ids.end(), more.begin(), more.begin() + static_cast<std::ptrdiff_t>(count)); }
 };
 
-// Returns where answers begin and end.
+// Returns the positions at which answers begin and end.
 std::vector<size_t> borders_of(const ChatText& chat) {
   std::vector<size_t> out;
   for (const auto& [begin, end] : chat.answers) out.insert(out.end(), {begin, end});
@@ -52,12 +52,13 @@ BorderedTokens in_parts(const PartsOfText& parts, const std::vector<size_t>& bor
   return out;
 }
 
-// Returns the tokens `whole` of the text, which is divided only at the borders that one of them crosses. The tokens of the text up to a
-// border say where that is: a tokenizer may begin each text with a space, as that of Llama 2 does, and so each part.
+// Returns the tokens of the text, which is divided only at those borders that a token of `whole` crosses. `whole` has the tokens of the
+// undivided text. To find a border in it, the complete text before the border is tokenized. The text between two borders would not do,
+// because a tokenizer may begin each text with a space, as that of Llama 2 does.
 BorderedTokens in_beginnings(const PartsOfText& parts, const std::vector<size_t>& borders, const Ids& whole) {
   BorderedTokens out;
-  Ids rest = whole;                      // of the text from `at` on
-  size_t at = 0, fitting = 0, sure = 0;  // last border that no token crosses, and the tokens of `rest` before it
+  Ids rest = whole;                      // tokens of the text from `at` on
+  size_t at = 0, fitting = 0, sure = 0;  // fitting: last border that no token crosses; sure: tokens of `rest` before it
   for (size_t i = 0; i < borders.size();) {
     const auto beginning = parts(at, borders[i]);
     if (beginning.size() >= sure && are_equal(beginning, rest, beginning.size())) {
@@ -70,7 +71,7 @@ BorderedTokens in_beginnings(const PartsOfText& parts, const std::vector<size_t>
       out.append(beginning, beginning.size());
       out.before.push_back(out.ids.size());
       at = fitting = borders[i++];
-    } else {  // the earlier borders are not where they were: a normalizer changes text across them
+    } else {  // the earlier borders have moved, because a normalizer changes text across them
       out.append(rest, sure);
       at = fitting;
     }

@@ -42,7 +42,7 @@ Texts joined(Texts tokens) {
   return {std::move(out)};
 }
 
-// A token with another character than those of bytes stands for itself.
+// A token with a character that represents no byte stays unchanged.
 Texts bytes_of_characters(Texts tokens) {
   std::string bytes;
   for (const auto& token : tokens)
@@ -60,7 +60,7 @@ int byte_of_token(const std::string& token) {
   return error == std::errc() && end == token.data() + 5 && *digits != '-' ? byte : -1;
 }
 
-// Successive bytes that are not UTF-8 become U+FFFD each.
+// If successive bytes are not UTF-8, each of them becomes U+FFFD.
 Texts joined_bytes(Texts tokens) {
   Texts out;
   std::string bytes;

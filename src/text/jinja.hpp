@@ -1,4 +1,4 @@
-// Templates in a part of Jinja's language, as far as chat templates use it: https://jinja.palletsprojects.com/templates
+// Templates in the part of Jinja's language that chat templates use: https://jinja.palletsprojects.com/templates
 #pragma once
 
 #include <cstdint>
@@ -17,17 +17,17 @@ namespace npu_train::detail {
 struct JinjaToken {
   enum class Kind { Text, BlockBegin, BlockEnd, OutputBegin, OutputEnd, Name, String, Integer, Number, Operator, End };
   Kind kind = Kind::End;
-  std::string text;  // of a string without quotes and with its escapes replaced
+  std::string text;  // strings: without quotes, and with escapes replaced
   int64_t line = 1;
 };
 
-/// Divides a template, and removes white space around blocks as transformers does (trim_blocks, lstrip_blocks). `where` names the template
-/// in errors.
+/// Divides a template into tokens, and removes white space around blocks as transformers does (trim_blocks, lstrip_blocks). `where` names
+/// the template in errors.
 std::vector<JinjaToken> jinja_tokens(std::string_view source, const std::string& where);
 
 // ---- values ----
 
-/// A value, or a name that is not defined, which is false and prints nothing.
+/// A value, or an undefined name. An undefined name is false and prints nothing.
 struct JinjaValue {
   Json json;
   bool defined = true;
@@ -48,7 +48,8 @@ struct JinjaArguments {
   const JinjaValue* find(size_t index, std::string_view name) const;
 };
 
-/// Filters (value | name), tests (value is name) and methods (value.name()). Error(Data) with the place `where` for another name.
+/// Apply filters (value | name), tests (value is name) and methods (value.name()). Error(Data), with the place `where`, for an unknown
+/// name.
 JinjaValue jinja_filter(const std::string& name, const JinjaValue& value, const JinjaArguments& arguments, const std::string& where);
 bool jinja_test(const std::string& name, const JinjaValue& value, const JinjaArguments& arguments, const std::string& where);
 JinjaValue jinja_method(const std::string& name, const JinjaValue& value, const JinjaArguments& arguments, const std::string& where);
@@ -57,7 +58,7 @@ JinjaValue jinja_slice(const JinjaValue& value, const JinjaValue& begin, const J
                        const std::string& where);
 /// Returns the elements over which a value is iterated.
 std::vector<Json> jinja_elements(const JinjaValue& value, const std::string& where);
-/// Returns the present time as strftime() formats it.
+/// Returns the current time in the format of strftime().
 std::string jinja_time(const std::string& format, const std::string& where);
 
 // ---- trees ----
@@ -65,9 +66,9 @@ std::string jinja_time(const std::string& format, const std::string& where);
 struct JinjaExpression {
   enum class Kind { Literal, Name, List, Dict, Unary, Binary, Conditional, Item, Attribute, Slice, Call, Filter, Test };
   Kind kind = Kind::Literal;
-  std::string name;  // of a name, attribute, operator, filter or test
+  std::string name;  // name of a variable, attribute, operator, filter or test
   JinjaValue value{};
-  std::vector<std::unique_ptr<JinjaExpression>> parts;                          // nullptr: a limit of a slice that is not given
+  std::vector<std::unique_ptr<JinjaExpression>> parts;                          // nullptr: a limit of a slice that is omitted
   std::vector<std::pair<std::string, std::unique_ptr<JinjaExpression>>> named;  // arguments
   bool negated = false;                                                         // "is not"
   int64_t line = 1;
@@ -77,20 +78,20 @@ struct JinjaExpression {
 struct JinjaNode {
   enum class Kind { Text, Output, If, For, Set, SetBlock, Break, Continue, Generation };
   Kind kind = Kind::Text;
-  std::string text;                                     // of a text; attribute that is set
+  std::string text;                                     // content of a text; attribute that `set` assigns
   std::vector<std::string> names;                       // variables
   std::unique_ptr<JinjaExpression> expression, filter;  // filter: the condition of a loop
   std::vector<JinjaNode> body, otherwise;
   int64_t line = 1;
 };
 
-/// Error(Data) with the line for what is not supported.
+/// Error(Data), with the line, for anything that is not supported.
 std::vector<JinjaNode> parse_jinja(std::string_view source, const std::string& where);
 
 /// Bytes [begin, end) of a text.
 using JinjaSpan = std::pair<size_t, size_t>;
 
-/// Returns the text of a template with these variables. With `generated`, adds what the `generation` blocks have written, in order.
+/// Returns the text of a template with these variables. Adds the spans that `generation` blocks have written to `generated`, in order.
 /// Error(Data) as for parse_jinja(), and for too many steps.
 std::string render_jinja(const std::vector<JinjaNode>& nodes, const Json& variables, const std::string& where,
                          std::vector<JinjaSpan>* generated = nullptr);

@@ -33,7 +33,8 @@ std::string joined_elements(const JinjaValue& value, const JinjaArguments& argum
   return out;
 }
 
-// selectattr() and rejectattr(): elements with an attribute that is true, or that passes a test.
+// Implements selectattr() and rejectattr(): returns the elements whose attribute is true or passes a test if `wanted`, otherwise the
+// others.
 Json selected(const JinjaValue& value, const JinjaArguments& arguments, bool wanted, const std::string& where) {
   const auto key = JinjaValue{needed(arguments, 0, "attribute", where)};
   JinjaArguments rest;
@@ -59,7 +60,7 @@ Json mapped(const JinjaValue& value, const JinjaArguments& arguments, const std:
   return out;
 }
 
-// The first letter of each word, or of the text, is a capital letter; the others are small.
+// Makes the first letter of each word, or only of the text, upper case, and the others lower case.
 std::string capitals(std::string text, bool of_words) {
   bool first = true;
   for (auto& c : text) {

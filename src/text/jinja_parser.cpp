@@ -359,7 +359,7 @@ class JinjaParser {
     const auto& token = now();
     if (token.kind == Kind::String) {
       std::string text;
-      while (now().kind == Kind::String) text += take().text;  // texts side by side are one
+      while (now().kind == Kind::String) text += take().text;  // adjacent strings are joined
       return literal(text);
     }
     if (token.kind == Kind::Integer) return literal(static_cast<int64_t>(*decimal_number(take().text)));

@@ -87,7 +87,7 @@ class JinjaRun {
     return Flow::Next;
   }
 
-  // A variable that is set in the block ends with it, because the block is a macro in Jinja.
+  // A variable that is set in the block does not exist after it, because the block is a macro in Jinja.
   Flow generation(const JinjaNode& node, std::string& out) {
     const bool outermost = !std::exchange(generating_, true);
     const auto begin = out.size();
@@ -329,7 +329,7 @@ class JinjaRun {
 
   const std::string& name_;
   std::vector<JinjaSpan>* generated_;
-  const std::string* page_ = nullptr;  // the text of the template
+  const std::string* page_ = nullptr;  // the text that the template writes
   bool generating_ = false;
   std::vector<std::map<std::string, JinjaValue>> scopes_;
   int64_t steps_ = 0;

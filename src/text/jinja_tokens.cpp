@@ -64,7 +64,7 @@ class JinjaLexer {
     kind == '#' ? comment() : kind == '%' ? inside("%}", true) : inside("}}", false);
   }
 
-  // Removes the blanks at the beginning of the line of a block.
+  // Removes the blanks between the beginning of a line and a block.
   void strip_line(std::string& text) const {
     const auto last = text.find_last_not_of(" \t");
     if (last == std::string::npos ? begins_line() : text[last] == '\n') text.resize(last == std::string::npos ? 0 : last + 1);
@@ -92,7 +92,7 @@ class JinjaLexer {
 
   void inside(std::string_view end, bool block) {
     add(block ? JinjaToken::Kind::BlockBegin : JinjaToken::Kind::OutputBegin, "");
-    int depth = 0;  // of braces, which may be closed before the end
+    int depth = 0;  // number of open braces, inside of which "}}" does not end the tag
     for (;;) {
       size_t next = at_;
       while (next < in_.size() && is_blank_byte(in_[next])) ++next;
@@ -153,7 +153,7 @@ class JinjaLexer {
       constexpr std::string_view kNames = "nrtabfv0\\'\"\n", kBytes = std::string_view("\n\r\t\a\b\f\v\0\\'\"", 11);
       const auto found = kNames.find(in_[at]);
       if (found == std::string_view::npos || in_[at] == '0') fail(str_cat("'\\", in_[at], "' in a text is not supported"));
-      if (found < kBytes.size()) out += kBytes[found];  // a line end behind a backslash is nothing
+      if (found < kBytes.size()) out += kBytes[found];  // a backslash before a line end adds nothing
     }
     if (at >= in_.size()) fail("a text is not closed");
     add(JinjaToken::Kind::String, std::move(out));

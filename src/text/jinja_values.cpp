@@ -63,7 +63,7 @@ Json split_text(const std::string& text, const JinjaArguments& arguments, const 
   return out;
 }
 
-// startswith() and endswith(), of a text or of one of several.
+// Implements startswith() and endswith(), whose argument is a text or a list of texts.
 bool has_affix(const std::string& text, const JinjaArguments& arguments, bool begin, const std::string& where) {
   const auto* given = arguments.find(0, "prefix");
   if (given == nullptr) refuse_value(where, "an argument is missing");

@@ -37,7 +37,8 @@ class JsonFields {
   std::vector<std::string> read_;
 };
 
-/// Returns the steps of a sequence. Error(Data) for more than 64, and for sequences in three levels: steps multiply.
+/// Returns the steps of a sequence. Error(Data) for more than 64 steps, and for sequences nested three levels deep, because the steps
+/// multiply.
 const std::vector<Json>& read_steps(JsonFields& fields, const std::string& key);
 
 /// Error(Data) for a type that is not one of `allowed`.

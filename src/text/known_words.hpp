@@ -1,4 +1,4 @@
-// The ids of words that occurred before: most words of a text are frequent ones.
+// A cache of the ids of words, because most words of a text occur often.
 #pragma once
 
 #include <algorithm>

@@ -12,7 +12,7 @@ void require_text_libraries(const char* where) {
 
 namespace {
 
-// For the functions that nobody can reach without a tokenizer.
+// For the functions that cannot be called without a tokenizer.
 [[noreturn]] void unreachable() { throw Error(ErrorKind::Internal, "tokenizer", "not built"); }
 
 }  // namespace

@@ -71,7 +71,7 @@ class StrippingNormalizer final : public Normalizer {
  public:
   StrippingNormalizer(bool left, bool right) : left_(left), right_(right) {}
   std::string normalized(std::string text) const override {
-    size_t begin = 0, end = 0;  // of what is not white space
+    size_t begin = 0, end = 0;  // range from the first to the last character that is not white space
     bool found = false;
     for (size_t at = 0; at < text.size();) {
       const size_t first = at;

@@ -1,4 +1,4 @@
-// Patterns in Oniguruma's syntax (Ruby's), as PCRE2 understands them.
+// Translates patterns from the syntax of Oniguruma (Ruby) to that of PCRE2.
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -16,11 +16,11 @@ constexpr std::array kCategories{"L",  "Ll", "Lu", "Lt", "Lm", "Lo", "M",  "Mn",
 constexpr std::array kScripts{"Arabic", "Armenian", "Bengali", "Cyrillic", "Devanagari", "Ethiopic", "Georgian", "Greek",   "Gujarati",
                               "Han",    "Hangul",   "Hebrew",  "Hiragana", "Kannada",    "Katakana", "Khmer",    "Latin",   "Malayalam",
                               "Tamil",  "Telugu",   "Thai",    "Tibetan",  "Myanmar",    "Lao",      "Sinhala",  "Gurmukhi"};
-// White_Space. PCRE2's \s also has U+180E.
+// The characters with the property White_Space. PCRE2's \s also matches U+180E.
 constexpr const char* kSpaces =
     "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}";
 constexpr const char* kWord =
-    "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}";  // in Latin-1, some other numbers too
+    "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}";  // also some other numbers of Latin-1
 
 template <class Names>
 bool is_one_of(const std::string& name, const Names& names) {
@@ -66,7 +66,7 @@ class Translation {
     if (c == '*' || c == '+' || c == '?') after_quantifier();
   }
 
-  // "?" and "+" make a quantifier lazy and possessive; another one repeats the repetition.
+  // "?" makes a quantifier lazy, and "+" makes it possessive. Any other quantifier here would repeat the repetition.
   void after_quantifier() {
     if (at_ < in_.size() && (in_[at_] == '?' || in_[at_] == '+')) copy(1);
     if (at_ < in_.size() && (in_[at_] == '*' || in_[at_] == '+' || in_[at_] == '?' || in_[at_] == '{')) refuse("a repeated quantifier");

@@ -117,7 +117,8 @@ class Reader {
     return out;
   }
 
-  // Several templates would be applied one after the other; published files have one, next to ByteLevel.
+  // Allows one template. The package tokenizers would apply several templates one after the other, but published files have only one, in
+  // addition to ByteLevel.
   TokenTemplate of_sequence(JsonFields& fields) const {
     TokenTemplate out;
     const auto& list = read_steps(fields, "processors");

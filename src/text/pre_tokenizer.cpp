@@ -99,7 +99,7 @@ class ByteWords final : public PreTokenizer {
  private:
   static Regex read_words() { return Regex(pcre_pattern(kGpt2Words, "ByteLevel"), "ByteLevel"); }
   bool prefix_space_ = false;
-  std::vector<Regex> words_;  // none or one
+  std::vector<Regex> words_;  // empty, or one pattern
 };
 
 class SpaceWords final : public PreTokenizer {

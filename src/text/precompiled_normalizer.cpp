@@ -22,7 +22,7 @@ unsigned base64_digit(char c) {
   return c == '+' ? 62 : c == '/' ? 63 : 64;
 }
 
-// Returns nullopt for a text that is not base64 with its padding, or has bits behind the last byte.
+// Returns nullopt for a text that is not base64 with padding, or that has non-zero bits after the last byte.
 std::optional<std::string> bytes_of_base64(std::string_view text) {
   if (text.size() % 4 != 0) return std::nullopt;
   const size_t padding = text.ends_with("==") ? 2 : text.ends_with('=') ? 1 : 0;
@@ -42,8 +42,8 @@ std::optional<std::string> bytes_of_base64(std::string_view text) {
   return out;
 }
 
-// The package tokenizers looks up graphemes of fewer than 6 bytes, and the characters of others one by one. What begins with a text of the
-// map is replaced as a whole by what replaces the shortest such text: the accent of a grapheme may vanish.
+// Follows the package tokenizers. It looks up graphemes of fewer than 6 bytes, and the rest character by character. A grapheme or character
+// that begins with a text of the map becomes the replacement of the shortest such text, so the accent of a grapheme may vanish.
 class PrecompiledNormalizer final : public Normalizer {
  public:
   explicit PrecompiledNormalizer(Charsmap map) : map_(std::move(map)) {}
@@ -63,7 +63,7 @@ class PrecompiledNormalizer final : public Normalizer {
   }
 
  private:
-  // False, without effect: nothing replaces the text.
+  // Returns false, and appends nothing, if the text has no replacement.
   bool append(std::string_view text, std::string& out) const {
     const auto match = map_.shortest(text);
     if (match.bytes > 0) out += match.text;

@@ -53,7 +53,7 @@ Regex::Regex(const std::string& pattern, const std::string& where) : impl_(std::
                                   PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C | PCRE2_MULTILINE, &code, &at, compile.get()));
   check(impl_->code != nullptr, ErrorKind::Data, "tokenizer", where, ": invalid pattern '", visible_start(pattern, 200), "' at byte ", at,
         ": ", message_of(code));
-  pcre2_jit_compile(impl_->code.get(), PCRE2_JIT_COMPLETE);  // where it is not available, matching is slower
+  pcre2_jit_compile(impl_->code.get(), PCRE2_JIT_COMPLETE);  // if JIT is not available, matching is slower
   impl_->context.reset(pcre2_match_context_create(nullptr));
   pcre2_set_match_limit(impl_->context.get(), kMostSteps);
   pcre2_set_heap_limit(impl_->context.get(), kMostKibibytes);

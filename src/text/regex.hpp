@@ -17,7 +17,7 @@ struct Span {
 /// A compiled pattern; const functions may be called from several threads.
 class Regex {
  public:
-  /// Compiles a pattern in PCRE2's syntax. Error(Data) with the name `where` for an invalid or too long one.
+  /// Compiles a pattern in PCRE2's syntax. Error(Data) with the name `where` if the pattern is invalid or too long.
   Regex(const std::string& pattern, const std::string& where);
   ~Regex();
   Regex(Regex&&) noexcept;
@@ -37,7 +37,7 @@ class Matches {
   Matches(const Matches&) = delete;
   Matches& operator=(const Matches&) = delete;
 
-  /// Finds the next match; false: there is none. Error(Data) if the pattern needs too much time or memory for this text.
+  /// Finds the next match. Returns false if there is none. Error(Data) if the pattern needs too much time or memory for this text.
   bool next(Span& match);
 
  private:
@@ -45,8 +45,8 @@ class Matches {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Translates a pattern in Oniguruma's syntax, which tokenizer.json has, to PCRE2's. Error(Data) with the name `where` for a construct that
-/// has another meaning there, or that is not supported here.
+/// Translates a pattern of tokenizer.json from Oniguruma's syntax to PCRE2's. Error(Data) with the name `where` for a construct that has
+/// another meaning in PCRE2, or that is not supported here.
 std::string pcre_pattern(std::string_view onig, const std::string& where);
 
 /// Returns a pattern that matches exactly this text.
@@ -54,10 +54,11 @@ std::string quoted_pattern(std::string_view text);
 
 // The pattern of a normalizer, pre-tokenizer or decoder: {"String": "..."} or {"Regex": "..."}.
 
-/// Error(Data) with the name `where` for another object, and for patterns that are not supported.
+/// Reads such a pattern. Error(Data) with the name `where` for another object, and for a pattern that is not supported.
 Regex read_pattern(const Json& json, const std::string& where);
 
-/// Error(Data) for a text that is larger than one may become: several steps that double a text would fill any memory.
+/// Largest text in bytes, because several steps that each double a text would fill any memory. check_text_size() throws Error(Data) for a
+/// larger text.
 inline constexpr size_t kLargestText = size_t{256} << 20;
 void check_text_size(size_t bytes);
 

@@ -1,4 +1,4 @@
-// A tokenizer from a model of SentencePiece and the files next to it, in which transformers says what surrounds a text.
+// Creates a tokenizer from a SentencePiece model and the files of transformers next to it, which determine the tokens around a text.
 #include "text/sentencepiece.hpp"
 
 #include <functional>
@@ -16,10 +16,10 @@
 namespace npu_train::detail {
 namespace {
 
-// What a class of transformers adds to the ids of a text.
+// Families of tokenizer classes of transformers that add the same tokens to the ids of a text.
 enum class PieceFamily { Plain, Llama, Gemma, T5, Albert, XLNet };
 
-// Families by the class of a tokenizer, and by the model_type of config.json, which decides if the files do not name the class.
+// Families by tokenizer class, and by the model_type of config.json, which decides if the files do not name the class.
 constexpr std::pair<const char*, PieceFamily> kPieceClasses[] = {
     {"LlamaTokenizer", PieceFamily::Llama}, {"GemmaTokenizer", PieceFamily::Gemma},   {"T5Tokenizer", PieceFamily::T5},
     {"MT5Tokenizer", PieceFamily::T5},      {"AlbertTokenizer", PieceFamily::Albert}, {"XLNetTokenizer", PieceFamily::XLNet}};
@@ -38,7 +38,7 @@ class SentencePieceReader {
         family_(family()) {}
 
   TokenizerParts parts() {
-    config_.members(settings_);  // an object
+    config_.members(settings_);  // checks that it is an object
     const auto* options = given_setting(config_, "sp_model_kwargs");
     check(options == nullptr || options->members(settings_ + ": sp_model_kwargs").empty(), ErrorKind::Data, "tokenizer", settings_,
           ": sp_model_kwargs is not supported; allowed: {}");
@@ -73,7 +73,7 @@ class SentencePieceReader {
     return family_of(type->text(path.string() + ": model_type"), kPieceModelTypes, path.string() + ": the model_type");
   }
 
-  // Others change ids, or add tokens that no file lists.
+  // Returns the family of a name in `table`. Other names are refused, because their classes change ids, or add tokens that no file lists.
   template <class Table>
   static PieceFamily family_of(const std::string& name, const Table& table, const std::string& what) {
     std::string allowed;
@@ -92,7 +92,7 @@ class SentencePieceReader {
     return found == nullptr ? missing : found->boolean(where + ": " + key);
   }
 
-  // What happens to a text before SentencePiece.
+  // Returns the normalizer that processes a text before SentencePiece does.
   Json cleaning() const {
     const auto step = [](const char* type) { return Json::object({{"type", type}}); };
     const auto quotes = [](const char* text) {
@@ -107,7 +107,7 @@ class SentencePieceReader {
     return Json::object({{"type", "Sequence"}, {"normalizers", Json::array(std::move(steps))}});
   }
 
-  // A comma behind a digit is a piece of its own: the others are as improbable as transformers makes them.
+  // Separates a comma from a digit before it: pieces that end with both become improbable, as in transformers.
   void part_commas() {
     for (auto& piece : model_.pieces) {
       const auto size = piece.text.size();
@@ -115,7 +115,7 @@ class SentencePieceReader {
     }
   }
 
-  // The tokens that the settings name as special, with an object that has more about them, or nullptr.
+  // Returns the tokens that the settings name as special, each with the object that describes it, or nullptr.
   std::map<std::string, const Json*, std::less<>> special_tokens() const {
     std::map<std::string, const Json*, std::less<>> out;
     for (const char* key : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"})
@@ -140,7 +140,8 @@ class SentencePieceReader {
     return out;
   }
 
-  // The list of tokenizer.json: special pieces, and tokens that were added to those of the file. Later ones replace earlier ones.
+  // Returns the list of added tokens in the form of tokenizer.json: special pieces, and tokens that were added to the pieces of the file.
+  // Of several tokens with one id, the last one counts.
   Json added_tokens() const {
     constexpr size_t kMost = 100'000;  // bounds the memory: a token takes far more than its piece in the file
     const auto special = special_tokens();
@@ -180,7 +181,8 @@ class SentencePieceReader {
     return out;
   }
 
-  // T5 marks the gaps of a text with tokens behind the pieces of the file; the first one has the largest id. The spaces around them vanish.
+  // Adds the tokens with which T5 marks gaps in a text. Their ids follow those of the pieces of the file; the first token has the largest
+  // id. The spaces around these tokens are removed.
   template <class Add>
   void add_sentinels(const Add& add) const {
     constexpr int64_t kMost = 10'000;

@@ -14,7 +14,7 @@
 
 namespace npu_train::detail {
 
-/// A piece; its number is its id.
+/// A piece; its index in the file is its id.
 struct SentencePiece {
   enum class Type { Normal = 1, Unknown = 2, Control = 3, UserDefined = 4, Unused = 5, Byte = 6 };
   std::string_view text;
@@ -22,41 +22,42 @@ struct SentencePiece {
   Type type = Type::Normal;
 };
 
-/// The parts of a file that decide about ids.
+/// The contents of a file that determine ids.
 struct SentencePieceFile {
   std::vector<SentencePiece> pieces;
-  int32_t unknown = 0;         ///< its id
-  bool bpe = false;            ///< or else Unigram
+  int32_t unknown = 0;         ///< id of the unknown piece
+  bool bpe = false;            ///< true: BPE; false: Unigram
   bool byte_fallback = false;  ///< a character without a piece becomes bytes
-  bool space_at_end = false;   ///< the space of dummy_prefix is behind the text
-  bool dummy_prefix = true;    ///< a text gets a space
-  bool remove_spaces = true;   ///< those at the ends of a text, and all but one between words
+  bool space_at_end = false;   ///< the space of dummy_prefix is added after the text
+  bool dummy_prefix = true;    ///< a space is added to each text
+  bool remove_spaces = true;   ///< removes spaces at both ends of a text, and all but one between words
   bool escape_spaces = true;   ///< a space becomes kSpaceSign
-  std::string_view charsmap;   ///< what is replaced in a text; may be empty
+  std::string_view charsmap;   ///< replacements of characters; may be empty
 };
 
 /// Returns the byte of "<0x41>"; -1 for another text.
 int byte_of_piece(std::string_view text);
 
-/// Reads a file's content, which must outlive the result. Error(Data) with the name `where` if it is damaged, or has something that is not
-/// supported.
+/// Reads a file's content, which must outlive the result. Error(Data) with the name `where` if the file is damaged, or has anything that is
+/// not supported.
 SentencePieceFile read_sentencepiece_file(std::string_view bytes, const std::string& where);
 
-/// What happens to the beginnings of the parts of a text between special tokens. The default is what SentencePiece does with each part.
+/// How the beginnings of the parts of a text between special tokens are processed. The defaults are those of SentencePiece.
 struct PartBeginnings {
-  bool legacy = true;  ///< false: only the first part is a beginning, as transformers says; others keep one of their spaces
+  bool legacy = true;  ///< false: as in transformers, only the first part is a beginning; other parts keep one leading space
   bool prefix = true;  ///< true: a beginning gets the space of dummy_prefix
 };
 
-/// The normalisation of a text, as a pre-tokenizer that passes on one word. Error(Data) with the name `where` for a damaged charsmap.
+/// Returns the normalisation of a text, as a pre-tokenizer that passes on the result as one word. Error(Data) with the name `where` for a
+/// damaged charsmap.
 std::unique_ptr<PreTokenizer> sentencepiece_text(const SentencePieceFile& file, PartBeginnings beginnings, const std::string& where);
-/// The opposite: texts of pieces as a text. Special tokens are not among the pieces, or stay as they are.
+/// Returns the decoder, which converts the texts of pieces to one text. The texts of special tokens may be among them and stay unchanged.
 std::unique_ptr<TokenDecoder> sentencepiece_decoder(const SentencePieceFile& file, PartBeginnings beginnings);
 
-/// The texts of the user's symbols, which no model divides.
+/// Returns the texts of the user-defined symbols, which no model divides.
 TokenTrie user_symbols(const SentencePieceFile& file);
 
-/// The model of the file. Error(Data) with the name `where` for pieces with the same text.
+/// Returns the model of the file. Error(Data) with the name `where` if two pieces have the same text.
 std::unique_ptr<TokenModel> sentencepiece_model(const SentencePieceFile& file, const std::string& where);
 
 /// Reads a file and the tokenizer_config.json, added_tokens.json and config.json next to it. Error(Data) with the place.

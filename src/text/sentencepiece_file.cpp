@@ -1,4 +1,4 @@
-// The format is sentencepiece_model.proto of SentencePiece; numbers of fields are its.
+// The format is defined in sentencepiece_model.proto of SentencePiece; the field numbers here are those of that file.
 #include <array>
 #include <cmath>
 #include <protozero/exception.hpp>
@@ -25,7 +25,7 @@ std::string_view text_of(pbf_reader& in) {
   return {view.data(), view.size()};
 }
 
-// get_bool() of protozero reads the first byte alone, also behind the end.
+// get_bool() of protozero reads only the first byte, even if it is beyond the end.
 bool flag_of(pbf_reader& in) { return in.get_uint64() != 0; }
 
 [[noreturn]] void refuse_field(const pbf_reader& in, const std::string& where) {
@@ -56,12 +56,12 @@ SentencePiece read_piece(pbf_reader in, const std::string& where) {
   }
   check(!out.text.empty() && first_invalid_byte(out.text) == std::string_view::npos, ErrorKind::Data, "tokenizer", where, ": the text is ",
         out.text.empty() ? "empty" : "not UTF-8");
-  // With these, no sum over a text is infinite.
+  // Within these limits, no sum of scores over a text is infinite.
   check(std::abs(out.score) <= 1e30F, ErrorKind::Data, "tokenizer", where, ": the score is ", out.score, "; allowed: -1e30 to 1e30");
   return out;
 }
 
-// Most of the settings of the training say nothing about ids.
+// Reads the settings of the training. Most of them have no effect on ids.
 void read_trainer(pbf_reader in, SentencePieceFile& out, const std::string& where) {
   while (in.next()) {
     switch (in.tag_and_type()) {
@@ -91,7 +91,7 @@ void read_trainer(pbf_reader in, SentencePieceFile& out, const std::string& wher
 void read_normalization(pbf_reader in, SentencePieceFile& out, const std::string& where) {
   while (in.next()) {
     switch (in.tag_and_type()) {
-      case text_field(1):  // its name
+      case text_field(1):  // name of the rules
       case text_field(6):  // the rules from which the map was made
         in.skip();
         break;
@@ -113,7 +113,7 @@ void read_normalization(pbf_reader in, SentencePieceFile& out, const std::string
   }
 }
 
-// Texts of ids are not changed behind the decoder.
+// Checks that the file does not change decoded texts.
 void check_no_denormalization(pbf_reader in, const std::string& where) {
   SentencePieceFile rules;
   read_normalization(in, rules, where);
@@ -148,7 +148,7 @@ SentencePieceFile read_fields(pbf_reader in, const std::string& where) {
   return out;
 }
 
-// What the library checks when it loads a file.
+// Checks what SentencePiece checks when it loads a file.
 void check_pieces(SentencePieceFile& file, const std::string& where) {
   size_t unknown = 0;
   std::array<bool, 256> bytes{};

@@ -11,7 +11,7 @@
 namespace npu_train::detail {
 namespace {
 
-// What both models share: the vocabulary, and what becomes of characters without a piece.
+// The common part of both models: the vocabulary, and how characters without a piece are encoded.
 class PieceModel : public TokenModel {
  protected:
   PieceModel(const SentencePieceFile& file, const std::string& where) : unknown_(file.unknown) {
@@ -25,15 +25,15 @@ class PieceModel : public TokenModel {
   }
 
   bool is_user_defined(size_t id) const { return types_[id] == SentencePiece::Type::UserDefined; }
-  // Whether a text may become this piece.
+  // Returns whether a text may become this piece.
   bool is_usable(size_t id) const { return types_[id] == SentencePiece::Type::Normal || is_user_defined(id); }
   int32_t usable_id(std::string_view text) const {
     const auto id = text.size() <= longest_ ? vocabulary_.id_of(text) : kNoToken;
     return id != kNoToken && is_usable(static_cast<size_t>(id)) ? id : kNoToken;
   }
 
-  // Appends a piece, or for kNoToken what becomes of the text. Successive unknown texts are one piece, unless they become bytes. `unknown`:
-  // the last text was one.
+  // Appends a piece, or, for kNoToken, the bytes or the unknown piece that represent the text. Successive unknown texts are one piece,
+  // unless they become bytes. `unknown` is whether the last text was unknown.
   void append(int32_t id, std::string_view text, bool& unknown, std::vector<int32_t>& out) const {
     if (id != kNoToken)
       out.push_back(id);
@@ -46,11 +46,11 @@ class PieceModel : public TokenModel {
   std::vector<SentencePiece::Type> types_;  // by id
 
  private:
-  size_t longest_ = 0;  // bytes of a piece
+  size_t longest_ = 0;  // bytes of the longest piece
   ByteTokens bytes_;
 };
 
-// Neighbours that together are a piece are joined, those with the largest score first; of equal ones, the left one.
+// Joins neighbours that together are a piece, the pair with the largest score first; of equal scores, the left pair first.
 class PieceBpe final : public PieceModel {
  public:
   PieceBpe(const SentencePieceFile& file, const std::string& where) : PieceModel(file, where), symbols_(user_symbols(file)) {
@@ -76,9 +76,9 @@ class PieceBpe final : public PieceModel {
 
  private:
   struct Part {
-    size_t begin, size;     // 0 bytes: joined with the one before it
+    size_t begin, size;     // size 0: joined with the part before it
     size_t before, behind;  // indices of neighbours
-    bool whole;             // a symbol of the user, which is not joined
+    bool whole;             // a user-defined symbol, which is not joined
   };
   struct Pair {
     float score;
@@ -86,7 +86,7 @@ class PieceBpe final : public PieceModel {
     bool operator<(const Pair& other) const { return score != other.score ? score < other.score : left > other.left; }
   };
 
-  // Whether another character precedes a space.
+  // Returns whether a space follows another character.
   static bool has_inner_space(std::string_view text) {
     while (text.starts_with(kSpaceSign)) text.remove_prefix(kSpaceSign.size());
     return text.find(kSpaceSign) != std::string_view::npos;
@@ -98,7 +98,7 @@ class PieceBpe final : public PieceModel {
       const auto symbol = symbols_.longest(word, at);
       const bool whole = symbol.second != kNoToken;
       const size_t end = whole ? symbol.first : behind_point(word, at);
-      out.push_back({at, end - at, out.size() - 1, out.size() + 1, whole});  // the first one has no index before it
+      out.push_back({at, end - at, out.size() - 1, out.size() + 1, whole});  // `before` of the first part is no index
       at = end;
     }
     return out;
@@ -117,7 +117,7 @@ class PieceBpe final : public PieceModel {
       const auto pair = queue.top();
       queue.pop();
       auto &left = parts[pair.left], &right = parts[pair.right];
-      // The parts may have changed since.
+      // The parts may have changed since this pair was added.
       if (left.size == 0 || right.size == 0 || left.size + right.size != pair.size) continue;
       left.size = pair.size;
       left.behind = right.behind;
@@ -129,8 +129,8 @@ class PieceBpe final : public PieceModel {
   }
 
   std::vector<float> scores_;  // by id
-  TokenTrie symbols_;          // of the user
-  bool divides_ = true;        // no piece has another character before a space
+  TokenTrie symbols_;          // user-defined symbols
+  bool divides_ = true;        // no piece has a space after another character
 };
 
 class PieceUnigram final : public PieceModel {
@@ -150,12 +150,13 @@ class PieceUnigram final : public PieceModel {
     if (!pieces.empty()) trie_ = TokenTrie(std::move(pieces));
   }
 
-  // Sums are floats, as in the library: in a long text their rounding decides between divisions that are nearly equally good.
+  // Adds scores as floats, as SentencePiece does, because in a long text their rounding decides between divisions that are nearly equally
+  // good.
   void encode(std::string_view word, std::vector<int32_t>& out) const override {
     bool unknown = false;
     const auto score_of = [&](int32_t id, size_t bytes) {
       const auto index = static_cast<size_t>(id);
-      // A symbol of the user has the score of release 0.2.3, whatever the scores of the file are.
+      // A user-defined symbol has the score of release 0.2.3 of SentencePiece, whatever its score in the file is.
       return is_user_defined(index) ? static_cast<float>(0.1 * static_cast<double>(bytes) - 0.1) : scores_[index];
     };
     best_path<float>(word, trie_, unknown_token_, score_of, [&](size_t begin, size_t end, int32_t id) {

@@ -9,7 +9,7 @@
 namespace npu_train::detail {
 namespace {
 
-// Follows Normalizer::Normalize() of SentencePiece step by step: ids depend on each space.
+// Follows Normalizer::Normalize() of SentencePiece step by step, because ids depend on each space.
 class PieceText final : public PreTokenizer {
  public:
   PieceText(const SentencePieceFile& file, PartBeginnings beginnings, const std::string& where)
@@ -28,7 +28,7 @@ class PieceText final : public PreTokenizer {
   }
 
  private:
-  // Returns what becomes of the beginning of a text, and the number of its bytes. Symbols of the user stay as they are.
+  // Returns the replacement of the beginning of a text, and the number of bytes that it replaces. User-defined symbols stay unchanged.
   Charsmap::Match replacement(std::string_view text) const {
     const auto symbol = symbols_.longest(text, 0);
     if (symbol.second != kNoToken) return {symbol.first, text.substr(0, symbol.first)};
@@ -78,8 +78,8 @@ class PieceDecoder final : public TokenDecoder {
 
   std::vector<std::string> decoded(std::vector<std::string> pieces) const override {
     std::string out, bytes;
-    bool begins = true;    // nothing was appended, and no space omitted
-    bool omitted = false;  // the space of dummy_prefix
+    bool begins = true;    // nothing was appended, and no space was omitted
+    bool omitted = false;  // the space of dummy_prefix was omitted
     for (const auto& piece : pieces) {
       const int byte = bytes_ ? byte_of_piece(piece) : -1;
       if (byte >= 0) {

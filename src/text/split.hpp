@@ -1,4 +1,4 @@
-// Division of a text at delimiters, and what becomes of these.
+// Divides a text at delimiters, and keeps, merges or removes the delimiters.
 #pragma once
 
 #include <string>
@@ -14,12 +14,13 @@ enum class Delimiters { Removed, Isolated, MergedWithPrevious, MergedWithNext, C
 /// Parses a name of tokenizer.json. Error(Data) with the name `where`.
 Delimiters read_delimiters(const std::string& name, const std::string& where);
 
-/// Passes on the words between delimiters, and the delimiters, as `delimiters` says. The parts must follow each other without gaps.
+/// Passes on the words between delimiters; `delimiters` determines what happens to the delimiters. The parts that are added must follow
+/// each other without gaps.
 class Splitter {
  public:
   Splitter(TextPart whole, Delimiters delimiters, const TextPartSink& sink) : whole_(whole), delimiters_(delimiters), sink_(sink) {}
 
-  /// The next part ends at `end`.
+  /// Adds the next part, which ends at `end`.
   void add(size_t end, bool is_delimiter);
   /// Passes on the rest.
   void finish();
@@ -33,12 +34,12 @@ class Splitter {
   TextPart whole_;
   Delimiters delimiters_;
   const TextPartSink& sink_;
-  size_t begin_ = 0;  // of what was not passed on
-  size_t end_ = 0;    // of the last part
+  size_t begin_ = 0;  // begin of the text that was not passed on yet
+  size_t end_ = 0;    // end of the last part
   bool last_is_delimiter_ = false;
 };
 
-/// Divides at the matches of a pattern; with `invert`, at what is between them.
+/// Divides at the matches of a pattern; with `invert`, at the text between the matches.
 void split_at(TextPart part, const Regex& pattern, bool invert, Delimiters delimiters, const TextPartSink& sink);
 
 }  // namespace npu_train::detail

@@ -10,7 +10,7 @@ namespace npu_train::detail {
 
 namespace {
 
-// Files of early versions of the package, such as GPT-2's and BERT's, do not name the type.
+// Returns the type of a model. Files of early versions of the package tokenizers, such as those of GPT-2 and BERT, do not name the type.
 std::string type_of_model(const Json& json, const std::string& where) {
   if (const auto* type = json.find("type")) return type->text(where + ".type");
   if (json.find("merges") != nullptr) return "BPE";

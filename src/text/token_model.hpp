@@ -1,4 +1,4 @@
-// Models of subwords: how a word becomes ids.
+// Subword models, which convert a word to ids.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,17 @@
 
 namespace npu_train::detail {
 
-/// What SentencePiece writes for a space. Its words contain whole texts.
+/// The character that SentencePiece writes for a space. To SentencePiece, a complete text is one word.
 inline constexpr std::string_view kSpaceSign = "\xE2\x96\x81";
 
 class TokenModel {
  public:
   virtual ~TokenModel() = default;
-  /// Appends the ids of a word of valid UTF-8, which is not empty.
+  /// Appends the ids of a word, which is valid UTF-8 and not empty.
   virtual void encode(std::string_view word, std::vector<int32_t>& out) const = 0;
   const Vocabulary& vocabulary() const { return vocabulary_; }
-  /// A character before which a word may be divided, unless the same one precedes it: the ids of the parts are those of the word. "": none.
+  /// Returns a character before which a word may be divided without a change of its ids, except where the same character precedes it. "" if
+  /// there is none.
   virtual std::string_view divider() const { return {}; }
 
  protected:
@@ -39,12 +40,12 @@ std::unique_ptr<TokenModel> read_unigram(const Json& json, const std::string& wh
 /// Adds the members of an object {"token": id, ...}.
 void read_vocabulary(Vocabulary& out, const Json& json, const std::string& where);
 
-/// Ids of "<0x00>" to "<0xFF>", with which a model spells what it has no token for.
+/// Ids of the tokens "<0x00>" to "<0xFF>", with which a model encodes the bytes of a text that has no token.
 class ByteTokens {
  public:
   ByteTokens() = default;
   explicit ByteTokens(const Vocabulary& vocabulary);
-  /// Appends an id for each byte. False, without effect: a byte has no token.
+  /// Appends an id for each byte. Returns false, and appends nothing, if a byte has no token.
   bool append(std::string_view text, std::vector<int32_t>& out) const;
 
  private:

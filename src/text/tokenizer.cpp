@@ -23,7 +23,7 @@ using detail::JsonFields;
 
 constexpr JsonLimits kLimits{.depth = 64, .values = 20'000'000, .max_bytes = uint64_t{256} << 20};
 
-// Files of a folder, of which the first one is read.
+// Returns the names of tokenizer files in a folder. The first file that exists is read.
 std::vector<std::string> tokenizer_names() { return {"tokenizer.json", "tokenizer.model", "spiece.model"}; }
 
 // Mistral's files have endings such as .model.v3.
@@ -38,7 +38,7 @@ struct Tokenizer::Impl : detail::TokenizerParts {
     if (around.single.empty()) around = {{{{}, false, 0}}, {{{}, false, 0}, {{}, true, 1}}};
   }
 
-  std::unordered_set<std::string> special;  // as they are decoded
+  std::unordered_set<std::string> special;  // texts of the special tokens
 
   // Appends the ids of a text without added tokens.
   void append(std::string_view text, bool first, detail::KnownWords& words, std::vector<int32_t>& out) const {
@@ -78,7 +78,7 @@ struct Tokenizer::Impl : detail::TokenizerParts {
     return out;
   }
 
-  // Returns nullptr for an id without token.
+  // Returns nullptr for an id without a token.
   const std::string* decoded_token(int64_t id) const {
     const auto* token = added.find(id);
     return token != nullptr ? &token->normalized : model->vocabulary().token_of(id);
@@ -115,7 +115,7 @@ Tokenizer Tokenizer::parse(std::string_view json, const std::string& source) {
   const auto place = [&](const std::string& key) { return source + ": " + key; };
   check(fields.text("version") == "1.0", ErrorKind::Data, "tokenizer", source, ": the version is '", fields.text("version"),
         "'; allowed: 1.0");
-  // Lengths are a matter of the caller, as they are for transformers.
+  // Truncation and padding are left to the caller, as in transformers.
   fields.unused("truncation");
   fields.unused("padding");
   detail::TokenizerParts out;
@@ -189,9 +189,10 @@ std::string TextStream::behind_returned() const {
 std::string TextStream::next(int64_t id) {
   ids_.push_back(id);
   auto out = behind_returned();
-  // A character that is not complete is U+FFFD until it is.
+  // An incomplete character is decoded as U+FFFD.
   if (out.empty() || out.ends_with("\xEF\xBF\xBD")) return "";
-  // Tokens without a text of their own, such as a space at the beginning, do not tell that others precede: those before them stay.
+  // Keeps the new ids as context for the next ids. If they have no text on their own, such as a space at the beginning, the earlier ids
+  // stay instead, because the new ones would not show the decoder that other tokens precede.
   std::vector<int64_t> last(ids_.begin() + static_cast<std::ptrdiff_t>(returned_), ids_.end());
   decode_(last).empty() ? ids_.resize(returned_) : ids_.swap(last);
   returned_ = ids_.size();

@@ -1,4 +1,4 @@
-// What a tokenizer consists of, whatever file it comes from.
+// The parts of a tokenizer, whatever file it was read from.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ struct TokenizerParts {
   std::unique_ptr<PreTokenizer> pre_tokenizer;  ///< may be nullptr
   std::unique_ptr<TokenModel> model;
   AddedTokens added;
-  TokenTemplate around;                   ///< empty: nothing
+  TokenTemplate around;                   ///< empty: no tokens are added
   std::unique_ptr<TokenDecoder> decoder;  ///< may be nullptr
 };
 

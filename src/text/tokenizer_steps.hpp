@@ -15,7 +15,7 @@ namespace npu_train::detail {
 class AddedTokens;
 class Vocabulary;
 
-// Normalizers of tokenizer.json: what happens to a text before it is divided.
+// Normalizers of tokenizer.json, which change a text before it is divided.
 
 class Normalizer {
  public:
@@ -26,17 +26,17 @@ class Normalizer {
 /// Error(Data) with the name `where` for a type that is not supported.
 std::unique_ptr<Normalizer> read_normalizer(const Json& json, const std::string& where);
 
-/// SentencePiece's replacements of characters, as the package tokenizers applies them.
+/// Reads a normalizer with SentencePiece's replacements of characters, as the package tokenizers applies them.
 std::unique_ptr<Normalizer> read_precompiled_normalizer(const Json& json, const std::string& where);
 
-/// BERT's cleaning, spaces around Chinese characters, removal of accents and lower case.
+/// Reads BERT's normalizer: cleaning, spaces around Chinese characters, removal of accents, and lower case.
 std::unique_ptr<Normalizer> read_bert_normalizer(const Json& json, const std::string& where);
 
-// Pre-tokenizers of tokenizer.json: how a text is divided into the words that a model divides further.
+// Pre-tokenizers of tokenizer.json, which divide a text into words; a model divides the words further.
 
 struct TextPart {
   std::string_view text;
-  bool first = false;  ///< it begins where the complete text begins
+  bool first = false;  ///< the part begins where the complete text begins
 };
 
 using TextPartSink = std::function<void(TextPart)>;
@@ -44,19 +44,19 @@ using TextPartSink = std::function<void(TextPart)>;
 class PreTokenizer {
  public:
   virtual ~PreTokenizer() = default;
-  /// Passes on the words of a part in order. Their text may end with the call of the sink. Words may be empty.
+  /// Passes the words of a part to the sink in order. The text of a word may be valid only during the call of the sink. Words may be empty.
   virtual void split(TextPart part, const TextPartSink& sink) const = 0;
 };
 
 /// Error(Data) with the name `where` for a type that is not supported.
 std::unique_ptr<PreTokenizer> read_pre_tokenizer(const Json& json, const std::string& where);
 
-// Post-processors of tokenizer.json: the special tokens around a text, or around two.
+// Post-processors of tokenizer.json, which add special tokens around one text or two texts.
 
 /// A part of the result: tokens of the template, or a text.
 struct TemplatePart {
-  std::vector<int32_t> ids;  ///< empty: the text
-  bool second = false;       ///< the second text
+  std::vector<int32_t> ids;  ///< tokens of the template; empty: this part is a text
+  bool second = false;       ///< this part is the second text
   int32_t type = 0;
 };
 
@@ -64,16 +64,16 @@ struct TokenTemplate {
   std::vector<TemplatePart> single, pair;
 };
 
-/// Returns the template of a post-processor; nullopt-like empty lists stand for the texts without special tokens. Error(Data) with the name
-/// `where` for a type that is not supported, and for a special token that is not a token with that id.
+/// Returns the template of a post-processor; its lists are empty if no special tokens are added. Error(Data) with the name `where` for a
+/// type that is not supported, and for a special token that does not have the given id.
 TokenTemplate read_post_processor(const Json& json, const std::string& where, const Vocabulary& vocabulary, const AddedTokens& added);
 
-// Decoders of tokenizer.json: how the texts of tokens become the text again.
+// Decoders of tokenizer.json, which convert the texts of tokens to the original text.
 
 class TokenDecoder {
  public:
   virtual ~TokenDecoder() = default;
-  /// Returns the texts to join.
+  /// Returns texts that the caller joins.
   virtual std::vector<std::string> decoded(std::vector<std::string> tokens) const = 0;
 };
 

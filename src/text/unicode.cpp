@@ -62,7 +62,7 @@ size_t behind_grapheme(std::string_view text, size_t at) {
 }
 
 void append_lower(std::string& out, char32_t c) {
-  if (c == 0x130) {  // the only character whose lower case is several (SpecialCasing.txt)
+  if (c == 0x130) {  // the only character whose lower case is several characters (SpecialCasing.txt)
     out += "i\xCC\x87";
   } else {
     append_point(out, static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))));

@@ -15,21 +15,20 @@ void require_text_libraries(const char* where);
 /// Returns valid UTF-8 in a normal form (Unicode Standard Annex 15).
 std::string normal_form(std::string_view text, NormalForm form);
 
-/// Returns the first position after `at`, where a grapheme of valid UTF-8 begins, at which the next one begins (Unicode Standard Annex 29,
-/// extended grapheme clusters).
+/// Returns the end of the grapheme that begins at `at` in valid UTF-8 (Unicode Standard Annex 29, extended grapheme clusters).
 size_t behind_grapheme(std::string_view text, size_t at);
 
-/// Appends the lower case of a character, which may be several.
+/// Appends the lower case of a character, which may be several characters.
 void append_lower(std::string& out, char32_t point);
 
-/// Whether the property White_Space is set.
+/// Returns whether a character has the property White_Space.
 inline bool is_white_space(char32_t c) {
   if (c < 0x80) return c == ' ' || (c >= 9 && c <= 13);
   return c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F ||
          c == 0x205F || c == 0x3000;
 }
 
-/// General categories: P, with ASCII's other signs ("$+<=>^`|~"); M; Mn; N; and Cc, Cf, Co.
+/// Return whether a character has the general category, in this order: P (also ASCII's other signs, "$+<=>^`|~"); M; Mn; N; Cc, Cf or Co.
 bool is_punctuation(char32_t c);
 bool is_mark(char32_t c);
 bool is_nonspacing_mark(char32_t c);

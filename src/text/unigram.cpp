@@ -1,4 +1,4 @@
-// Unigram of tokenizer.json: the tokens of a word whose scores have the largest sum.
+// The model Unigram of tokenizer.json, which divides a word into the tokens whose scores have the largest sum.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -16,12 +16,12 @@
 namespace npu_train::detail {
 namespace {
 
-constexpr double kUnknownPenalty = 10;  // sentencepiece's
+constexpr double kUnknownPenalty = 10;  // as in SentencePiece
 
-/// A score as the package tokenizers has it, if the file has the shortest digits, as Rust and Python write them. The package's reader of
-/// JSON (serde_json without float_roundtrip) takes the digits as an integer and multiplies or divides once by a power of ten, so that 8 %
-/// of the scores with 17 digits are wrong in the last bit. That bit decides between "a" "bb" and "bb" "a", whose sums differ by their
-/// rounding alone.
+/// Returns a score as the package tokenizers reads it, if the file has the shortest digits, as Rust and Python write them. The package's
+/// JSON reader (serde_json without float_roundtrip) reads the digits as an integer and multiplies or divides it once by a power of ten, so
+/// that 8 % of the scores with 17 digits are wrong in the last bit. That bit decides, for example, between "a" "bb" and "bb" "a", whose
+/// sums differ only by rounding.
 double as_tokenizers_reads(double score) {
   char text[32];
   const char* const end = std::to_chars(text, text + sizeof text, std::abs(score), std::chars_format::scientific).ptr;

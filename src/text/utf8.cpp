@@ -4,8 +4,8 @@ namespace npu_train::detail {
 namespace {
 
 struct ByteSequence {
-  size_t bytes = 0;    // of the longest beginning that could be a code point, at least 1
-  bool valid = false;  // complete
+  size_t bytes = 0;    // size of the longest prefix that could begin a code point, at least 1
+  bool valid = false;  // the prefix is a complete code point
 };
 
 // The ranges of well-formed bytes: The Unicode Standard 15, table 3-7.

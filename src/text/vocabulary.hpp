@@ -1,4 +1,4 @@
-// The tokens of a model, and a search for the longest of them.
+// The tokens of a model, and a search for the tokens at a position of a text.
 #pragma once
 
 #include <cstdint>
@@ -26,12 +26,12 @@ class Vocabulary {
   /// Error(Data) with the name `where` for an id out of range or used twice, and for a token that is too long.
   void add(std::string token, int64_t id, const std::string& where);
 
-  /// Returns kNoToken for a text that is no token.
+  /// Returns kNoToken for a text that is not a token.
   int32_t id_of(std::string_view token) const {
     const auto found = ids_.find(token);
     return found == ids_.end() ? kNoToken : found->second;
   }
-  /// Returns nullptr for an id without token.
+  /// Returns nullptr for an id without a token.
   const std::string* token_of(int64_t id) const {
     return id < 0 || id >= static_cast<int64_t>(tokens_.size()) ? nullptr : tokens_[static_cast<size_t>(id)];
   }
@@ -45,7 +45,7 @@ class Vocabulary {
   std::unordered_map<std::string_view, int32_t> ids_;
 };
 
-/// Finds the texts of a set that begin at a place of another text.
+/// Finds the texts of a set that begin at a position in another text.
 class TokenTrie {
  public:
   TokenTrie() = default;
@@ -54,7 +54,7 @@ class TokenTrie {
 
   bool empty() const { return nodes_.empty(); }
 
-  /// Calls `found(end, value)` for each text of the set that begins at `at`, from the shortest one.
+  /// Calls `found(end, value)` for each text of the set that begins at `at`, shortest first.
   template <class Found>
   void each(std::string_view text, size_t at, Found&& found) const {
     if (nodes_.empty()) return;
@@ -66,7 +66,7 @@ class TokenTrie {
     }
   }
 
-  /// Returns the end and value of the longest such text; {at, kNoToken} if there is none.
+  /// Returns the end and value of the longest text of the set that begins at `at`; {at, kNoToken} if there is none.
   std::pair<size_t, int32_t> longest(std::string_view text, size_t at) const {
     std::pair<size_t, int32_t> out{at, kNoToken};
     each(text, at, [&](size_t end, int32_t value) { out = {end, value}; });
@@ -75,13 +75,13 @@ class TokenTrie {
 
  private:
   struct Node {
-    uint32_t children = 0;  // index of the first child; they are in the order of their bytes
+    uint32_t children = 0;  // index of the first child; the children are sorted by byte
     uint16_t count = 0;
     unsigned char byte = 0;
     int32_t value = kNoToken;
   };
 
-  // Returns 0 if there is none.
+  // Returns 0 if there is no such child.
   uint32_t child(uint32_t node, unsigned char byte) const {
     if (node == 0) return first_[byte];
     const auto& n = nodes_[node];
@@ -93,7 +93,7 @@ class TokenTrie {
     return low < n.children + n.count && nodes_[low].byte == byte ? low : 0;
   }
 
-  std::vector<Node> nodes_;  // the root is the first one
+  std::vector<Node> nodes_;  // the first node is the root
   std::vector<uint32_t> first_;
 };
 

@@ -1,4 +1,5 @@
-// WordPiece (Schuster and Nakajima, 2012, as in BERT): the longest token at each place of a word; and one token for each word.
+// WordPiece (Schuster and Nakajima, 2012, as in BERT), which takes the longest token at each position of a word, and WordLevel, which has
+// one token for each word.
 #include <utility>
 
 #include "npu_train/core/error.hpp"
@@ -58,7 +59,7 @@ class WordPiece final : public TokenModel {
   std::string unknown_token_;
   int32_t unknown_ = kNoToken;
   size_t longest_word_ = 0;
-  TokenTrie first_, next_;  // the tokens at the beginning of a word, and behind it
+  TokenTrie first_, next_;  // tokens at the beginning of a word, and later in a word
 };
 
 class WordLevel final : public TokenModel {

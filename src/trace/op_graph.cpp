@@ -103,8 +103,8 @@ class OpGraph::Recorder final : public OpMode {
     by_storage_[storage_of(t)].emplace_back(t, graph_.values_.size() - 1);
     return current_[t.unsafeGetTensorImpl()] = graph_.values_.size() - 1;
   }
-  // Returns the value of a tensor. No operator has produced the tensors of torch::zeros and Tensor::data(), which have the elements of
-  // another one.
+  // Returns the value of a tensor. torch::zeros and Tensor::data() return tensors that share the elements of another tensor, and no
+  // operator has produced them. They have the value of that other tensor.
   size_t value_of(const at::Tensor& t) {
     const auto found = current_.find(t.unsafeGetTensorImpl());
     if (found != current_.end()) return found->second;

@@ -20,7 +20,7 @@ int64_t convolution_flops(Values in, const at::Tensor& out, bool transposed) {
   return 2 * (transposed ? x.numel() : out.numel()) * (weight.numel() / weight.size(0));
 }
 
-// Returns the FLOPs of sums over the last dimension of input `i`.
+// Returns the FLOPs of a product that sums over the last dimension of input `i`.
 int64_t product_flops(Values in, const at::Tensor& out, size_t i) {
   const at::Tensor x = tensor(in, i);
   return x.defined() && x.dim() > 0 ? 2 * out.numel() * x.size(-1) : 0;
@@ -83,7 +83,7 @@ std::pair<std::string, std::string> split_name(const at::RecordFunction& fn) {
   return {name.substr(0, colons), name.substr(colons + 2)};
 }
 
-// Returns the name as reports have it: "conv2d", "add.Tensor", "npu_train::batch_norm_act".
+// Returns the name that reports use: "conv2d", "add.Tensor", "npu_train::batch_norm_act".
 std::string full_name(const at::RecordFunction& fn) {
   const auto [library, name] = split_name(fn);
   const auto operator_name = fn.operator_name();
@@ -112,7 +112,8 @@ bool costs_flops(const std::string& name) {
 
 bool is_cast(const SeenOp& op) { return casts(op.name); }
 
-// Reaches, together with the callbacks, the threads in which autograd runs backward passes of devices.
+// Refers to the observer of a thread. libtorch passes this link, together with the callbacks, to the threads in which autograd runs
+// backward passes of devices.
 struct OpObserver::Link final : c10::DebugInfoBase {
   explicit Link(OpObserver* o) : observer(o) {}
   static OpObserver* current() {
@@ -135,7 +136,7 @@ OpObserver::OpObserver(const ParameterSet& parameters, OpListener& listener, boo
     : listener_(listener), every_(every), link_(std::make_shared<Link>(this)), guard_(c10::DebugInfoKind::INFERENCE_CONTEXT, link_) {
   for (const auto& p : parameters) {
     watched_[storage_of(p.value)] = {p.name, true};
-    watched_[p.value.unsafeGetTensorImpl()] = {p.name, true};  // by the tensor: a sharded parameter gets other memory for each pass
+    watched_[p.value.unsafeGetTensorImpl()] = {p.name, true};  // by the tensor, too: a sharded parameter gets other memory for each pass
   }
   watched_.erase(nullptr);
   handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(&OpObserver::on_start, &OpObserver::on_end)
@@ -276,7 +277,8 @@ void OpObserver::report(const at::RecordFunction& fn, const std::vector<c10::IVa
   }
   if (!follows_cast(op))
     for (const auto& input : op.tensors) {
-      // A view of a parameter, such as t(weight), does not count as a use; the parameter is found again in the product, by its storage.
+      // Creating a view of a parameter, such as t(weight), does not count as a use. The product that reads the view does: the view has the
+      // parameter's storage.
       const auto* watched = op.output.defined() && storage_of(input.value) == storage_of(op.output) ? nullptr : watched_in(input.value);
       if (watched == nullptr || !watched->is_parameter) continue;
       op.parameter = watched->name;

@@ -33,7 +33,7 @@ class TaskOfOptimizer final : public Task {
   double weight_of(int64_t samples) const override { return whole_.weight_of(samples); }
   std::string weight_unit() const override { return whole_.weight_unit(); }
   ParameterSet parameters() override { return parameters_; }
-  // All of them: a pass moves the running statistics of networks that it does not train, too.
+  // Returns all buffers, because a pass also changes the running statistics of networks that it does not train.
   std::vector<NamedTensor> buffers() override { return whole_.buffers(); }
   std::vector<std::string> norm_parameters() override { return whole_.norm_parameters(); }
   std::map<std::string, std::string> module_types() override { return whole_.module_types(); }
@@ -107,7 +107,7 @@ struct AlternatingStep::Part {
   }
   std::string name;
   int64_t every;
-  std::shared_ptr<const ParameterSet> parameters;  // the model's
+  std::shared_ptr<const ParameterSet> parameters;  // parameters of the model that this optimizer updates
   std::unique_ptr<Task> task;
   std::unique_ptr<TrainStep> step;
 };

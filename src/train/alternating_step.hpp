@@ -1,4 +1,4 @@
-// The step of an AlternatingTask: those of its optimizers, one after the other.
+// The step of an AlternatingTask: the steps of its optimizers, one after the other.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,8 @@
 
 namespace npu_train::detail {
 
-// Each optimizer has a complete TrainStep over its own parameters and loss, with the contract of any other: its gradients are reduced,
-// unscaled, checked and clipped, and the ranks agree, for it alone. If one skips, the others may step.
+// Each optimizer has a complete TrainStep over its own parameters and loss. Its gradients are reduced, unscaled, checked and clipped
+// separately, and the ranks agree on its step separately. If one optimizer skips its step, the others may take theirs.
 class AlternatingStep final : public WindowStep {
  public:
   // All arguments are borrowed, except the options. `optimizers`: those of the task, in its order. `average`: updated by the steps of the
@@ -19,10 +19,10 @@ class AlternatingStep final : public WindowStep {
                   WeightAverage* average, const Observers& observers, const StepOptions& options);
   ~AlternatingStep() override;
 
-  // The result has the sum of the losses, the sums of the metrics, and the norm of all gradients together. It is taken if no optimizer has
-  // skipped.
+  // Returns the sum of the losses, the sums of the metrics, and the norm of all gradients together. The result is marked as taken if no
+  // optimizer has skipped its step.
   StepResult run(const std::vector<Batch>& window, double full_weight = 0) override;
-  // Error(Usage): an optimizer before the one that failed has stepped.
+  // Throws Error(Usage): optimizers before the one that failed have already stepped.
   void undo_window() override;
   Phase phase() const override;
   int micro_batch() const override;
@@ -32,7 +32,7 @@ class AlternatingStep final : public WindowStep {
  private:
   struct Part;
   std::vector<std::unique_ptr<Part>> parts_;
-  const Part* current_;  // the one that began last
+  const Part* current_;  // the part whose step began last
   int64_t attempts_ = 0;
 };
 

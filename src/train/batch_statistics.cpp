@@ -27,7 +27,7 @@ void BatchStatistics::collect(const std::function<void()>& forward) {
     sums_[i].resize(move.added.size());
     for (size_t c = 0; c < move.added.size(); ++c) sums_[i][c] += static_cast<double>(static_cast<float>(move.added[c] / momentum));
     ++counts_[i];
-    found->second.data().zero_();  // so that the next move is the momentum times what is measured, without a rounded remainder
+    found->second.data().zero_();  // so that the next move is the momentum times the measured value, without a rounded remainder
   }
 }
 
@@ -38,7 +38,7 @@ bool BatchStatistics::any() const {
 void BatchStatistics::begin_again() {
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < buffers_.size(); ++i) {
-    if (counts_[i] == 0) buffers_[i].second.data().copy_(before_[i]);  // measured ones are 0
+    if (counts_[i] == 0) buffers_[i].second.data().copy_(before_[i]);  // measured buffers are 0
     sums_[i].clear();
     counts_[i] = 0;
   }
@@ -50,7 +50,7 @@ void BatchStatistics::write(Ranks& ranks) {
   std::vector<double> all;
   for (size_t i = 0; i < buffers_.size(); ++i) {
     if (counts[i] == 0) continue;
-    sums_[i].resize(static_cast<size_t>(buffers_[i].second.numel()));  // a rank without a batch has none
+    sums_[i].resize(static_cast<size_t>(buffers_[i].second.numel()));  // a rank without a batch has no sums
     all.insert(all.end(), sums_[i].begin(), sums_[i].end());
   }
   all = ranks.sums(std::move(all));

@@ -1,4 +1,4 @@
-// Running statistics as means over batches, in the place of moving averages.
+// Running statistics as means over batches, instead of moving averages.
 #pragma once
 
 #include <functional>
@@ -9,8 +9,8 @@
 
 namespace npu_train::detail {
 
-// Collects the statistics that normalisation layers measure in the passes of this thread. Those of layers without a momentum, and of
-// buffers that the task does not list, are left as they are.
+// Collects the statistics that normalisation layers measure in the passes of this thread. It does not change the statistics of layers with
+// momentum 0, or buffers that the task does not list.
 class BatchStatistics {
  public:
   explicit BatchStatistics(std::vector<NamedTensor> buffers);
@@ -19,7 +19,8 @@ class BatchStatistics {
   void collect(const std::function<void()>& forward);
   // Whether a layer has measured something on this rank.
   bool any() const;
-  // Forgets all batches. What follows does not depend on the values of the measured buffers, nor on what the passes have changed in others.
+  // Forgets all batches, and restores the buffers that no layer has measured. Later results depend neither on the values of the measured
+  // buffers nor on changes that earlier passes made in other buffers.
   void begin_again();
   // Sets the measured buffers to the means over the batches of all ranks, and all others to their first values. Every rank makes the call.
   void write(Ranks& ranks);

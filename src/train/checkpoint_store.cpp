@@ -186,8 +186,8 @@ std::vector<std::string> CheckpointStore::newest(int64_t count) const {
 
 std::string CheckpointStore::newest_valid() const {
   wait();
-  // Goes by the order of saving, not by the link `last`: a process may have been killed between the save and the link. Nor by the number of
-  // steps: a run that returned to an older checkpoint has left checkpoints with more steps on the disk.
+  // Uses the order of saving. The link `last` may be out of date, because a process may have been killed before it updated the link. The
+  // number of steps gives no order, because a run that returned to an older checkpoint has left checkpoints with more steps on the disk.
   for (const auto& e : entries()) {
     try {
       verify_checkpoint(e.path);

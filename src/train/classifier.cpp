@@ -43,7 +43,7 @@ void check_labels(const at::Tensor& target, int64_t classes, const Batch& batch)
   }
 }
 
-// Returns acc1 and acc5, or only acc1 for at most 5 classes, of which acc5 is always 100 %.
+// Returns acc1 and acc5. Returns only acc1 for at most 5 classes, because their acc5 is always 100 %.
 std::vector<Metric> usual_metrics(int64_t classes) {
   std::vector<Metric> out = {accuracy(1)};
   if (classes <= 0 || classes > 5) out.push_back(accuracy(5));

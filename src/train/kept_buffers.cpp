@@ -60,7 +60,7 @@ void KeptBuffers::keep() {
 }
 
 void KeptBuffers::restore() const {
-  // through .data(), because autograd may still check the version counter of a buffer that the forward saved
+  // Writes through .data(), because autograd may still check the version counter of a buffer that the forward saved.
   for (size_t i = 0; i < kept_.size(); ++i) buffers_[i].second.data().copy_(kept_[i]);
 }
 

@@ -64,7 +64,7 @@ class LanguageModel final : public ModelTask {
     return {detail::token_accuracy(options.ignore_index, targets), perplexity()};
   }
 
-  // Returns the token that follows each input token; ignored after the end of the text, and if it does not count.
+  // Returns the token that follows each input token; `ignore` after the end of the text, and for tokens that do not count.
   static at::Tensor next_tokens(const Batch& batch, int64_t ignore) {
     const auto& tokens = batch.input();
     check(tokens.dim() == 2 && tokens.scalar_type() == at::kLong, ErrorKind::Usage, kLanguageModel,

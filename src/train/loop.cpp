@@ -30,7 +30,7 @@ void TrainLoop::note_checkpoint(const std::string& path) {
 
 namespace {
 
-// Checks a name of the program; returns the step to which its value belongs.
+// Checks a name that the program has chosen; returns the step to which its value belongs.
 int64_t logged_step(const std::string& name, std::optional<int64_t> step, int64_t now) {
   const bool plain = name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./") == std::string::npos;
   check(!name.empty() && name.size() <= 100 && plain && name != "epoch" && name != "step" && name != "phase", ErrorKind::Usage, "log",
@@ -215,7 +215,7 @@ std::optional<EpochReport> TrainLoop::train_epoch() {
     limits.drop_request();
     return std::nullopt;
   };
-  if (!validate_inside_epoch()) return stopped();  // due if the run was stopped before it
+  if (!validate_inside_epoch()) return stopped();  // a validation may be due if the run was stopped before it
   auto last = parts_.clock->now();
   for (;;) {
     double data_wait = 0;
@@ -257,8 +257,8 @@ std::optional<EpochReport> TrainLoop::train_epoch() {
   return std::nullopt;
 }
 
-/// Returns false if a stop was requested during the validation, or the pass before it: the epoch has then not ended, and both start again
-/// later.
+/// Returns false if a stop was requested during the validation, or during the pass before it that measures running statistics. The epoch
+/// has then not ended, and both start again later.
 bool TrainLoop::end_epoch(EpochReport& report) {
   report.epoch = at_.epoch;
   report.global_step = at_.global_step;
@@ -268,7 +268,7 @@ bool TrainLoop::end_epoch(EpochReport& report) {
   jobs_->averaging.note_epoch(at_.epoch, at_.global_step);
   if (!take_statistics(/*stoppable=*/true)) return false;
   jobs_->averaging.statistics_taken();
-  // for data of unknown length, a validation by interval may coincide with the end
+  // For data of unknown length, a validation by interval may coincide with the end of the epoch.
   const bool validated = at_.validated_batch == at_.batch_in_epoch;
   if (validates_epoch() && !validated) {
     const auto start = parts_.clock->now();
@@ -356,8 +356,8 @@ void TrainLoop::validate_at_stop(bool stoppable) {
   call_back([&](Callback& c) { c.on_stop_validation(*this, *val); });
 }
 
-/// Averages may be empty: those of the training inside an epoch, and those of a validation in an epoch without one. A second validation of
-/// the same averages of weights is no lack of improvement.
+/// `train` is empty inside an epoch, and `val` in an epoch without a validation. A second validation of the same averages of weights does
+/// not count as a lack of improvement.
 void TrainLoop::note(const Scalars& train, const Scalars& val) {
   const auto judged = jobs_->averaging.is_judged() ? Scalars() : val;
   if (!val.empty()) jobs_->averaging.judge();

@@ -44,7 +44,7 @@ bool TrainLoop::take_statistics(bool stoppable) {
   });
 }
 
-/// Ends a run with the mean of its last checkpoints, which is validated and saved in the last one.
+/// Takes the mean of the last checkpoints at the end of a run, validates it, and saves it in the last checkpoint.
 void TrainLoop::average_checkpoints() {
   const auto wanted = jobs_->averaging.wanted_checkpoints(at_.global_step);
   if (wanted == 0) return;

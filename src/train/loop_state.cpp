@@ -1,4 +1,4 @@
-// Saves and loads the state of a loop, and answers programs' questions about its parts.
+// Saves and loads the state of a loop, and gives programs access to its parts.
 #include <utility>
 
 #include "npu_train/core/error.hpp"
@@ -24,7 +24,7 @@ RunState TrainLoop::state_with(StateSlices* own) const {
 void TrainLoop::load_state(const RunState& state, const std::vector<std::string>& leave_out) {
   const detail::SavedParts saved(state, leave_out);
   const auto* loop = saved.find("loop");
-  // Comes first, and also if the loop itself is left out: the other parts belong to the parameters that were trained.
+  // Loaded first, even if the part `loop` is left out, because the other parts belong to the parameters that were trained.
   if (const auto trained = state.find("loop"); trained != state.end()) jobs_->trained.load_state(trained->second);
   detail::load_training(parts_, at_, saved);
   if (loop != nullptr) {

@@ -28,7 +28,7 @@ auto reading_checkpoint(Fn&& fn) -> decltype(fn()) {
 std::string manifest_path(const std::string& dir);
 // Returns the text of a manifest, whose last member is a checksum of all text before it.
 std::string sealed(const Json& manifest);
-// Checks format, checksum and counters, and that every needed file is listed once. Error(Checkpoint).
+// Checks format, checksum and counters, and that every needed file is listed once. Error(Checkpoint) if a check fails.
 Json read_manifest(const std::string& dir);
 // Returns the entry {name, bytes, checksum} of a file.
 Json file_entry(const std::string& name, const WrittenFile& written);

@@ -26,7 +26,7 @@ std::string layer_itself(const std::string& place) {
   return place.starts_with(after) ? place.substr(after.size()) : place.starts_with("before ") ? "" : place;
 }
 
-// Advises fp32 for the layer alone: only the model knows to which block it belongs.
+// Names only the layer, because only the model knows to which block the layer belongs.
 std::string in_fp32(const std::string& layer) {
   return (layer.empty() ? "compute the first block" : "compute the block of " + layer) +
          " in fp32: amp.fp32_modules (npu_tool summary names the blocks), or Fp32Region in your own forward";

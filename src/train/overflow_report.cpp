@@ -29,7 +29,7 @@ double largest(const at::Tensor& t) { return t.detach().abs().max().to(at::kDoub
 // Recognises overflows in tensors on the device of the run.
 class Overflows {
  public:
-  // `computes_in`: the dtype of the computation, which may differ from that of the gradients, copies in fp32.
+  // `computes_in`: dtype of the computation. Gradients may have another dtype, because they may be copies in fp32.
   Overflows(const Device& device, at::ScalarType computes_in)
       : device_(device), saturates_(backend_of(device).capabilities(device).saturating_overflow), computes_in_(computes_in) {
     raised();

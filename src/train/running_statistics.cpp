@@ -86,7 +86,7 @@ std::vector<std::vector<double>> RunningStatistics::gather(const std::vector<dou
   return out;
 }
 
-// Gathers the numbers of the ranks that compute this pass. The other ranks answer in begin_backward() or end_micro_batch().
+// Gathers the numbers of the ranks that compute this pass. The other ranks take part by begin_backward() or end_micro_batch().
 at::Tensor RunningStatistics::gather_rows(const at::Tensor& own) const {
   if (all_compute_) return strategy_.ranks().gather(own);
   std::vector<at::Tensor> rows;

@@ -13,7 +13,7 @@
 
 namespace npu_train::detail {
 
-// With one process, layers update their own statistics, and this does nothing. With several ranks that add in rank order, each rank
+// With one process, layers update their own statistics, and this class does nothing. With several ranks that add in rank order, each rank
 // collects the updates ("moves") of its micro-batches. apply() then applies the moves of all ranks, micro-batch by micro-batch in the order
 // of one process that accumulates them. Counters count the batches of all ranks. The bits are those of one process if npu_train's own
 // kernels update the statistics. libtorch's kernels return only the result, so the added part is computed from it.
@@ -41,11 +41,11 @@ class RunningStatistics {
   int64_t rounds() const { return rounds_; }
   // Call it between the two passes of each micro-batch if waits(). `computes`: this rank has a backward pass, too.
   void begin_backward(bool computes);
-  // Call it after the backward pass of each micro-batch, or in place of one that this rank does not have, if waits(). Answers the ranks
-  // that still compute, until the passes of every rank have ended.
+  // Call it after the backward pass of each micro-batch, or in place of one that this rank does not have, if waits(). Takes part in the
+  // exchanges of the ranks that still compute, until the passes of every rank have ended.
   void end_micro_batch();
   // Applies the moves of all ranks; waits for them. Call it after the reduction of gradients: before that, a pass of another rank may wait
-  // for this one (zero3).
+  // for this rank (zero3).
   void apply();
   // Returns whether a forward pass waits for the other ranks.
   bool waits() const { return synced_ || compares_; }

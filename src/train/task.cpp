@@ -44,7 +44,7 @@ std::vector<std::string> AlternatingTask::metric_names() const {
   return out;
 }
 
-// [2, optimizers]: losses times their weight, and the weights.
+// Returns [2, optimizers]: the losses times their weight, and the weights.
 at::Tensor AlternatingTask::metric_sums(const StepOutput& output, const Batch& /*batch*/) {
   const auto none = at::zeros({}, output.loss.options().dtype(at::kFloat).requires_grad(false));
   std::vector<at::Tensor> sums, counts;

@@ -268,7 +268,7 @@ void load_training(const LoopParts& parts, LoopPosition& position, const SavedPa
     position.global_step = s.integer("global_step", "loop");
     position.batches_seen = s.integer("batches_seen", "loop");
     position.skipped = s.integer("skipped", "loop");
-    const auto if_there = [&s](const char* key) { return s.values.count(key) > 0 ? s.integer(key, "loop") : -1; };  // older ones have none
+    const auto if_there = [&s](const char* key) { return s.values.count(key) > 0 ? s.integer(key, "loop") : -1; };  // older files have none
     position.validated_step = if_there("validated_step");
     position.validated_batch = if_there("validated_batch");
     warn_of_other_batch(parts, std::max<int64_t>(0, if_there("effective_batch")), position.effective_batch);

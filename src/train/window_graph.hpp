@@ -19,16 +19,16 @@
 namespace npu_train::detail {
 
 // Runs the first windows of a shape eagerly, because libraries initialise themselves in them. Captures the shape that is more frequent than
-// all others together, so not that of an epoch's short last window, even if a run begins with it. A failed capture is never repeated; its
-// reason is logged once.
+// all others together. This is not the shape of an epoch's short last window, even if a run begins with such a window. A failed capture is
+// never repeated; its reason is logged once.
 class WindowGraph {
  public:
   // The sets are borrowed. `parameters` and `buffers`: those of the task. `updated`: the parameters that the optimizer steps, whose
   // gradients a replay sets.
   WindowGraph(Device device, const ParameterSet& parameters, std::vector<NamedTensor> buffers, const ParameterSet& updated);
 
-  // Computes a window by the graph if it has the graph's shapes and divisor; captures the graph once enough such windows have run. Other
-  // windows are computed by `eagerly`, which multiplies losses before their backward: by the tensor (fp32 on the device), or by the
+  // Computes a window by the graph if the window has the graph's shapes and divisor; captures the graph once enough such windows have run.
+  // Other windows are computed by `eagerly`, which multiplies losses before their backward: by the tensor (fp32 on the device), or by the
   // precision's scale if the tensor is undefined. A failed capture leaves no gradients, and restores the states of the generators.
   using Compute = std::function<WindowSums(const std::vector<Batch>& window, const at::Tensor& scale)>;
   WindowSums run(const std::vector<Batch>& window, double full_weight, double scale, const Compute& eagerly);

@@ -49,7 +49,7 @@ class Batch {
   int64_t nbytes() const;
 
   int64_t size = 0;          ///< real samples (padding not counted)
-  double weight = 0;         ///< weight of the batch's mean loss in its window; equals the number of samples unless a task sets another
+  double weight = 0;         ///< weight of the batch's mean loss in its window; the number of samples unless a task sets another value
   std::vector<int64_t> ids;  ///< index of each sample in the data set; may be empty
   int64_t epoch = 0;         ///< epoch in which the samples were drawn
   int64_t index = 0;         ///< index of the micro-batch in its epoch, over all ranks
@@ -61,7 +61,7 @@ class Batch {
   std::vector<Field> fields_;
 };
 
-/// Named tensors in a fixed order; most models have one, "output".
+/// Named tensors in a fixed order; most models have a single one, "output".
 class Outputs {
  public:
   using Field = std::pair<std::string, at::Tensor>;

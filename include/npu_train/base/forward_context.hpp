@@ -40,14 +40,14 @@ class ForwardContext {
 
   const Batch& batch() const { return *batch_; }
   /// Key of the random numbers that a task draws for this micro-batch: a function of seed, attempt and number of the micro-batch over all
-  /// ranks, so that N ranks draw the numbers of one process.
+  /// ranks, so that N ranks draw the same numbers as a single process.
   uint64_t draw_key() const { return draw_key_; }
   /// Returns nullptr if the pass does not communicate with other ranks. gathered() (nn/rank_gather.hpp) uses it.
   const Ranks* ranks() const { return ranks_.get(); }
   /// Returns the context of the same pass over another batch.
   ForwardContext with(Batch batch) const;
 
-  /// Returns the value that a block has put, or the field of the batch. Undefined if there is neither, because every input of a network
+  /// Returns the value that a block has put, or else the field of the batch. Undefined if neither exists, because every input of a network
   /// except the first is optional.
   at::Tensor get(const std::string& name) const;
   /// Sets a value for the later blocks of the network. A recomputed block must put the same value again.
@@ -65,7 +65,7 @@ class ForwardContext {
   uint64_t draw_key_;
   std::shared_ptr<const Ranks> ranks_;
   std::shared_ptr<Batch> put_;
-  std::weak_ptr<std::vector<Outputs::Field>> outputs_;  // weak: a recomputation keeps the context, and outputs keep the recomputation
+  std::weak_ptr<std::vector<Outputs::Field>> outputs_;  // weak, to avoid a cycle: outputs own the recomputation, which owns the context
 };
 
 }  // namespace npu_train

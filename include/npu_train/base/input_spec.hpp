@@ -46,7 +46,7 @@ InputSpec image_input(int64_t channels, int64_t side, bool fixed = false);
 struct ExampleOptions {
   int64_t samples = 1;                     ///< size of the dimension "batch"
   std::map<std::string, int64_t> sizes{};  ///< other free sizes by name; by default their usual values
-  bool zeros = false;  ///< zeros, or the allowed integers nearest to 0. false: random values in the range, standard normal without one
+  bool zeros = false;  ///< true: zeros, or the allowed integers nearest to 0; false: random in the range, or standard normal without one
   std::optional<at::Generator> generator{};  ///< source of random values; default: the global generator
 };
 

@@ -17,8 +17,8 @@ struct SquaredNorm {
   at::ScalarType dtype = at::kFloat;  ///< dtype of the norm
 };
 
-/// For tensors that are sharded over ranks: adds SquaredNorm::parts of the other ranks to those of this rank, in place. By default the
-/// identity.
+/// Adds the SquaredNorm::parts of the other ranks to those of this rank, in place, for tensors that are sharded over ranks. Does nothing by
+/// default.
 using NormReduction = std::function<void(at::Tensor& value)>;
 
 /// Returns the norm, a scalar of `dtype` on the device of `parts`. The CPU rounds the exact sum to fp64 before it takes the root; other
@@ -31,7 +31,8 @@ at::Tensor norm_of(const SquaredNorm& squares);
 at::Tensor norm_by_operators(const at::Tensor& parts);
 
 /// Converts sums of squares to SquaredNorm::parts: one sum on the host, or [n] fp64 sums on a device (n up to 2^20) without a host read.
-/// `of_fp64`: the sums may be outside 2^-320 to 2^288 (those of fp32 numbers never are); bits below 2^-992 are then dropped.
+/// With `of_fp64`, the sums may be outside the range 2^-320 to 2^288, which contains all sums for fp32 numbers; bits below 2^-992 are
+/// dropped.
 at::Tensor parts_of(const ExactSum& squares);
 at::Tensor parts_of(const at::Tensor& squares, bool of_fp64);
 

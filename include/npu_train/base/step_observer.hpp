@@ -29,9 +29,9 @@ class StepObserver {
   /// `attempt` counts windows from 0; `micro_batch` is the index in the window.
   virtual void phase_begin(Phase /*phase*/, int64_t /*attempt*/, int /*micro_batch*/) {}
   virtual void phase_end(Phase /*phase*/, int64_t /*attempt*/, int /*micro_batch*/) {}
-  /// Called before the forward of a micro-batch with its samples, on the task's device, before the precision casts them.
+  /// Called before the forward pass of a micro-batch. The batch is on the task's device and not yet cast by the precision.
   virtual void on_batch(const Batch& /*batch*/, int64_t /*attempt*/, int /*micro_batch*/) {}
-  /// Called after the forward of a micro-batch with its mean loss, on the loss's device.
+  /// Called after the forward pass of a micro-batch with its mean loss, on the loss's device.
   virtual void on_loss(const at::Tensor& /*loss*/, int64_t /*attempt*/, int /*micro_batch*/) {}
   /// Called if the phase ends with an exception, which is rethrown afterwards.
   virtual void phase_error(Phase /*phase*/, int64_t /*attempt*/, int /*micro_batch*/, std::exception_ptr /*error*/) {}

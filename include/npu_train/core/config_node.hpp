@@ -25,7 +25,7 @@ class ConfigNode {
   enum class Kind { Null, Scalar, List, Map };
   struct Member;
 
-  // Defined below: a vector of the incomplete type Member may be declared here, but not created.
+  // Defined below, because a vector of the incomplete type Member can be declared here, but not constructed.
   ConfigNode();
   ConfigNode(const char* text);
   ConfigNode(std::string text);

@@ -63,7 +63,7 @@ using NamedParts = std::vector<std::pair<std::string, PartConfig>>;
 struct ConfigProblem {
   Mark mark;
   std::string path;     ///< "trainer.max_epochs"
-  std::string message;  ///< given, allowed, nearest name
+  std::string message;  ///< given value, allowed values, nearest name
 };
 
 /// Collects errors and throws them together as one Error(Usage).
@@ -102,7 +102,7 @@ bool read_value(const ConfigNode&, const std::string& path, const Bounds&, std::
 bool read_value(const ConfigNode&, const std::string& path, const Bounds&, PartConfig&, ConfigProblems&);
 bool read_value(const ConfigNode&, const std::string& path, const Bounds&, std::vector<PartConfig>&, ConfigProblems&);
 bool read_value(const ConfigNode&, const std::string& path, const Bounds&, NamedParts&, ConfigProblems&);
-// Return whether a value is within its limits; if not, report the message that read_value() has for a text with this value.
+// Return whether a value is within its limits; if not, report the same problem as read_value() for this value as text.
 bool check_value(bool, const std::string& path, const Bounds&, ConfigProblems&);
 bool check_value(int, const std::string& path, const Bounds&, ConfigProblems&);
 bool check_value(int64_t, const std::string& path, const Bounds&, ConfigProblems&);
@@ -157,7 +157,7 @@ concept Configurable = requires {
   T::config_table();
 };
 
-/// The fields of one struct. `T` must be default constructible; the defaults are those of the struct.
+/// The fields of one struct. `T` must be default constructible; its initial values are the defaults of the fields.
 template <class T>
 class ConfigTable {
  public:
@@ -195,7 +195,8 @@ void bind_into(T& object, const ConfigNode& node, const std::string& path, Confi
   detail::bind_fields(T::config_table().fields(), T::config_table().synonyms(), &object, node, path, problems);
 }
 
-/// Reads `node` over the defaults of T. Error(Usage) with all errors: file, line, column, given, allowed, nearest name.
+/// Reads `node` over the defaults of T. Error(Usage) lists all errors, each with file, line, column, given value, allowed values and
+/// nearest name.
 template <Configurable T>
 T bind(const ConfigNode& node, const std::string& path = "") {
   T object;
@@ -212,7 +213,7 @@ void bind_into(T& object, const T& given, const std::string& path, ConfigProblem
   detail::copy_fields(T::config_table().fields(), &object, &given, path, problems);
 }
 
-/// Checks a struct that was filled in code as bind() checks a text. Error(Usage) with all errors.
+/// Applies the checks of bind() to a struct that was filled in code. Error(Usage) with all errors.
 template <Configurable T>
 void check_limits(const T& given, const std::string& path) {
   T sound;

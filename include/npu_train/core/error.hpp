@@ -64,7 +64,8 @@ auto translated(const char* where, Fn&& fn) -> decltype(fn());
 template <class Fn>
 auto translated(const char* where, ErrorKind unknown, Fn&& fn) -> decltype(fn());
 
-/// Ends a user's function early: its caller throws it through the function, for example when a recomputation is complete. Not an error.
+/// The object that the caller of a user's function throws through the function to end it early, for example when a recomputation is
+/// complete. Not an error.
 struct EarlyEnd {};
 
 /// Translates the current exception; call it in a catch block. `unknown` is the kind of an exception that cannot be classified: Internal,

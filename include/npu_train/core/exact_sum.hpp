@@ -1,8 +1,9 @@
-/// Exact sums of fp64 numbers: their bits do not depend on the order or grouping of the additions, such as the number of threads or ranks.
+/// Exact sums of fp64 numbers: their bits do not depend on the order or grouping of the additions, and so not on the number of threads or
+/// ranks.
 ///
 /// A sum is one long fixed-point integer in 32-bit digits. Each digit is an int64, so that carries can be deferred (the small
-/// superaccumulator of Neal, "Fast Exact Summation Using Small and Large Superaccumulators", 2015). It covers the squares of all fp64
-/// numbers.
+/// superaccumulator of Neal, "Fast Exact Summation Using Small and Large Superaccumulators", 2015). The digits cover the squares of all
+/// fp64 numbers.
 #pragma once
 
 #include <array>
@@ -43,7 +44,7 @@ class ExactSum {
     digit[1] += sign * static_cast<int64_t>((low >> 32) + (high & kMask));
     digit[2] += sign * static_cast<int64_t>(high >> 32);
   }
-  /// Adds all values; several times as fast as single additions if their exponents are within 32 of each other.
+  /// Adds all values. If their exponents are within 32 of each other, this is several times as fast as adding them one by one.
   void add(std::span<const double> values);
   void add(const ExactSum& other);
 

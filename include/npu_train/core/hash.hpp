@@ -10,7 +10,7 @@
 namespace npu_train {
 
 uint64_t hash64(const void* data, size_t bytes, uint64_t seed = 0);
-/// Has no seed parameter, because the 7 in `hash64("text", 7)` would be taken as a length.
+/// Has no seed parameter, because `hash64("text", 7)` calls the overload above, with 7 as the length.
 inline uint64_t hash64(std::string_view text) { return hash64(text.data(), text.size()); }
 
 /// Formats as 16 lower-case hexadecimal digits.

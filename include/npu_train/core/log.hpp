@@ -58,10 +58,11 @@ class ScopedLogSilence {
 
 /// Returns a new number for a run, so that runs in several threads of a process have separate logs.
 int64_t new_log_run();
-/// Returns the run of this thread's messages; 0 for a thread without one, such as those of libtorch or of the program.
+/// Returns the number of the run to which this thread's messages belong; 0 for a thread that belongs to no run, such as a thread of
+/// libtorch or of the program.
 int64_t log_run();
-/// Assigns messages of this thread to `run` in its scope. A thread that works for a run begins with it: `std::thread([run = log_run()] {
-/// const ScopedLogRun scope(run); ... })`.
+/// Assigns messages of this thread to `run` in its scope. A thread that works for a run begins with such a scope: `std::thread([run =
+/// log_run()] { const ScopedLogRun scope(run); ... })`.
 class ScopedLogRun {
  public:
   explicit ScopedLogRun(int64_t run);

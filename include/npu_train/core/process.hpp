@@ -1,4 +1,4 @@
-/// Runs other programs with limits and without a shell, and ends this one.
+/// Runs other programs with limits and without a shell; ends the current process.
 #pragma once
 
 #include <chrono>
@@ -27,12 +27,12 @@ struct CommandOptions {
   std::optional<uint64_t> max_file_bytes{};  ///< a signal ends the command if it writes a larger file
 };
 
-/// Runs the command `words` with an empty stdin; the program, its first word, is searched in PATH. A failing command does not cause an
-/// exception; one that cannot be started is NotFound.
+/// Runs a command with an empty stdin. The first of the `words` is the program, which is searched for in PATH. A command that fails causes
+/// no exception; for a command that cannot be started, the result is End::NotFound.
 CommandResult run_command(const std::vector<std::string>& words, const CommandOptions& options = {});
 
-/// Ends the process as a return from main() does, but without destroying static objects: for libtorch's operator tables that takes a tenth
-/// of a second. Flushes stdio and iostreams, and calls the functions of std::at_quick_exit(), but not those of std::atexit().
+/// Ends the process as a return from main() does, but does not destroy static objects, because destroying libtorch's operator tables takes
+/// a tenth of a second. Flushes stdio and iostreams, and calls the functions of std::at_quick_exit(), but not those of std::atexit().
 [[noreturn]] void end_process(int code);
 
 }  // namespace npu_train

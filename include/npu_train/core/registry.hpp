@@ -14,7 +14,7 @@
 
 namespace npu_train {
 
-/// Options of a part that has none.
+/// The options of a part without options.
 struct NoOptions {
   static const ConfigTable<NoOptions>& config_table() {
     static const ConfigTable<NoOptions> table("no options");
@@ -47,8 +47,8 @@ class Registry {
   /// `kind` names the part in messages ("model", "data set"); `hint` explains there how a program adds a part.
   explicit Registry(std::string kind, std::string hint = "") : kind_(std::move(kind)), hint_(std::move(hint)) {}
 
-  /// Adds a part, or replaces the part of that name, so that a user's part can override a built-in one. `defaults` are the options of a
-  /// configuration that sets none: a named size of a network is an entry with other defaults.
+  /// Adds a part, or replaces the part of that name, so that a user's part can override a built-in one. `defaults` are the values of the
+  /// options that a configuration does not set. For example, each named size of a network is an entry with its own defaults.
   template <Configurable Options, class Fn>
   void add(const std::string& name, const std::string& doc, Fn factory, const Options& defaults = {}) {
     entries_[name] =

@@ -1,4 +1,4 @@
-/// Small helpers for messages, and the formatting of values, independent of the program's locale.
+/// Small helpers for messages and for formatting values; none depends on the program's locale.
 #pragma once
 
 #include <cstdint>

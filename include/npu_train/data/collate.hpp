@@ -23,9 +23,9 @@ Batch stack(const std::vector<Sample>& samples);
 
 /// Options of pad_and_stack(), and of `data.collate: {name: pad}`.
 struct PadOptions {
-  std::vector<std::string> fields{};  ///< those whose first dimension varies; must be given
-  double value = 0;                   ///< filled in
-  int64_t length = 0;                 ///< of the first dimension in every batch; 0: that of the longest sample
+  std::vector<std::string> fields{};  ///< names of the fields whose first dimension varies; must be given
+  double value = 0;                   ///< value of the padding
+  int64_t length = 0;                 ///< size of the first dimension in every batch; 0: size in the longest sample
   int64_t multiple_of = 1;            ///< the length is rounded up to a multiple, which limits the number of different shapes
   static const ConfigTable<PadOptions>& config_table();
 };
@@ -37,7 +37,7 @@ Batch pad_and_stack(std::vector<Sample> samples, const PadOptions& options);
 /// Collates by name. A program adds its own with parts.collates.add; `data.collate` selects one.
 using CollateRegistry = Registry<Collate>;
 
-/// stack, pad.
+/// Adds stack and pad.
 void add_builtin_collates(CollateRegistry& registry);
 
 }  // namespace npu_train

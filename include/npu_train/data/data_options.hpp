@@ -21,12 +21,12 @@ struct ContextWarmup {
   static const ConfigTable<ContextWarmup>& config_table();
 };
 
-/// Returns the tokens per sample in attempted step `step`, of at most `context`: rises linearly, in multiples of 8. Error(Usage) if `from`
-/// is below 8, or not below `context`.
+/// Returns the number of tokens per sample in attempted step `step`, at most `context`. It rises linearly, in multiples of 8. Error(Usage)
+/// if `from` is below 8, or not below `context`.
 int64_t warmup_length(const ContextWarmup& warmup, int64_t context, int64_t step);
 
 /// Truncates each sequence to its first `length` tokens, in every field of ids [batch, tokens] that has the size of "input". Returns the
-/// batch unchanged if it is not longer. Error(Usage) unless "input" has ids [batch, tokens].
+/// batch unchanged if its sequences are not longer. Error(Usage) unless "input" has ids [batch, tokens].
 Batch first_tokens(Batch batch, int64_t length);
 
 // The keys of every data set.
@@ -47,17 +47,17 @@ struct DataOptions {
   int64_t prefetch_factor = 2;
   bool shuffle = true;
   std::string sampler = "uniform";  ///< uniform | balanced | weighted | subset: which training samples an epoch has
-  std::string sampler_file{};       ///< the weights of weighted, or the indices of subset
+  std::string sampler_file{};       ///< file with the weights for weighted, or with the indices for subset
   bool drop_last = false;
   int64_t image_size = 0;                    ///< replaces `size: 0` of a transform
   std::vector<PartConfig> train_transforms;  ///< each data set has its own defaults
   std::vector<PartConfig> val_transforms;
   std::string jpeg = "auto";        ///< auto: exact for validation and prediction, fast in training | exact | fast: see Resampling::exact
-  std::string augment_on = "host";  ///< host | device: where mixing and the transforms after the last resizing one run
+  std::string augment_on = "host";  ///< host | device: runs mixup, cutmix and all transforms after the last one that resizes
   double mixup_alpha = 0;
   double cutmix_alpha = 0;
   std::string on_bad_sample = "error";  ///< error | skip: a sample that cannot be read is omitted from its batch, and counted
-  PartConfig collate{};                 ///< how samples become a batch; unnamed: as the data set does it, see LoaderOptions::collate
+  PartConfig collate{};                 ///< how samples become a batch; no name: the default of the data set, see LoaderOptions::collate
   int64_t batch_tokens = 0;             ///< minimum tokens per optimizer step, summed over ranks; sets accumulate_grad_batches. 0: off
   ContextWarmup context_warmup;
 };
@@ -107,7 +107,7 @@ ConfigTable<T> data_fields(ConfigTable<T> table) {
   return table;
 }
 
-/// Builds a list of parts in code: `{part("random_crop", {{"size", 32}}), part("normalize")}`.
+/// Returns a part with options, for lists in code: `{part("random_crop", {{"size", 32}}), part("normalize")}`.
 PartConfig part(const std::string& name, ConfigNode options = ConfigNode::map());
 
 }  // namespace npu_train

@@ -64,7 +64,8 @@ class IterableDataset {
   virtual State state() const = 0;
   virtual void load_state(const State& state) = 0;
   /// Restricts the stream to every `count`-th sample, from the `index`-th: the part of one rank. Called before begin_epoch.
-  /// (A Dataset is divided by micro-batches instead, see DistributedSampler; for that, each rank would have to read the complete stream.)
+  /// (A Dataset is divided by micro-batches instead, see DistributedSampler. To divide a stream that way, each rank would have to read all
+  /// of it.)
   virtual void shard(int64_t index, int64_t count) = 0;
   /// Whether shard() selects single samples. A stream of files may deal out the files instead: the parts are then of different lengths, and
   /// a run continues inside an epoch only with the same number of ranks.
@@ -84,7 +85,7 @@ class TensorDataset final : public Dataset {
   int64_t size() const override;
   Sample get(int64_t index) const override;
   DatasetInfo info() const override { return info_; }
-  /// Known for targets [N] of int64.
+  /// Returns the target if targets are int64 [N], otherwise -1.
   int64_t label(int64_t index) const override;
   const at::Tensor& inputs() const { return inputs_; }
   const at::Tensor& targets() const { return targets_; }

@@ -17,13 +17,14 @@ namespace npu_train {
 
 /// A configured data set: training and validation data, the transforms of the images, and the loader's options.
 struct DatasetPair {
-  std::shared_ptr<const Dataset> train;  ///< null if the data are a stream:
+  std::shared_ptr<const Dataset> train;  ///< null if the data are a stream
   std::shared_ptr<IterableDataset> train_stream;
   std::shared_ptr<const Dataset> val;  ///< null: no validation data
   Pipeline train_pipeline, val_pipeline;
   DataOptions options;
   Collate collate{};  ///< of both loaders; empty: see LoaderOptions::collate
-  /// Not empty: of the training samples, see SamplerOptions. For a choice in code; data.sampler reads one from a file.
+  /// Choice of training samples in code: weights or a subset, see SamplerOptions; empty: none. data.sampler reads a choice from a file
+  /// instead.
   std::vector<double> sample_weights{};
   std::vector<int64_t> subset{};
   /// Opens the test data; empty if there are none.
@@ -45,8 +46,8 @@ using DatasetRegistry = Registry<DatasetPair, const TransformRegistry&>;
 void add_builtin_datasets(DatasetRegistry& registry);
 DatasetRegistry builtin_datasets();
 
-/// Builds both pipelines from the pair's options; open options are taken from `info`. Error(Usage) as in Pipeline::from_config, and with
-/// augment_on: device as in split_for_device.
+/// Builds both pipelines from the pair's options. Values that these leave open, such as mean and std, are taken from `info`. Error(Usage)
+/// as in Pipeline::from_config and, for augment_on: device, as in split_for_device.
 void set_pipelines(DatasetPair& pair, const DatasetInfo& info, const TransformRegistry& transforms = builtin_transforms());
 
 /// Sets the pair's collate to the one that its options name; does nothing if they name none. Error(Usage) as in Registry::make.

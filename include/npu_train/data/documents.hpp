@@ -15,7 +15,7 @@ namespace npu_train {
 /// Samples whose "input" is a sequence of ids, int64 [tokens], of any length. The Loader pads the inputs of a batch to the longest one, and
 /// adds "attention_mask", int64 [batch, tokens]: 1 for a token of the sample, 0 for padding. Two further fields may have the length of the
 /// input, and are padded with 0: "loss_mask", int64, 1 for a token whose prediction counts in the loss, and "position_ids", int64 (see
-/// PackedDocuments). The others have equal shapes.
+/// PackedDocuments). All other fields have equal shapes.
 class SequenceDataset : public Dataset {
  public:
   virtual int64_t padding() const = 0;  ///< padding id
@@ -36,14 +36,14 @@ std::shared_ptr<const detail::TextTokenizer> tokenizer_of_texts(const std::strin
 /// How documents become samples.
 struct DocumentRules {
   int64_t context = 512;                 ///< tokens of the longest sample, with begin_token and end_token
-  std::string long_documents = "error";  ///< for longer ones: error; truncate: first tokens, then end_token; split: several samples
+  std::string long_documents = "error";  ///< longer documents: error | truncate (first tokens, then end_token) | split (several samples)
   int64_t begin_token = -1;              ///< first token of each sample; below 0: none
   int64_t end_token = 0;                 ///< last token of each document in a file of tokens, and of each sample that is a text
   int64_t pad_token = 0;
   int64_t vocab_size = 0;  ///< larger or equal tokens are an error; 0: not checked
-  bool skip_bad = false;   ///< omits and counts documents that are empty, too long or have such a token, instead of an error
-  std::shared_ptr<const detail::TextTokenizer> texts{};  ///< makes tokens of texts; nullptr: each byte is a token
-  bool all_answers = false;                              ///< of a chat, all messages of the assistant count; false: only the last one
+  bool skip_bad = false;   ///< documents that are empty, too long or have a token out of range are omitted and counted; false: errors
+  std::shared_ptr<const detail::TextTokenizer> texts{};  ///< tokenizer of texts; nullptr: each byte is a token
+  bool all_answers = false;                              ///< loss of a chat: on all messages of the assistant; false: on the last one
 
   /// Error(Usage) for numbers out of range.
   void check() const;
@@ -51,10 +51,10 @@ struct DocumentRules {
 
 /// Counts of documents that were omitted, truncated or split.
 struct DocumentCounts {
-  int64_t empty = 0, long_ones = 0, unknown_tokens = 0;  ///< omitted
-  int64_t refused = 0;                                   ///< omitted: the chat template makes no text of them, or none with known answers
+  int64_t empty = 0, long_ones = 0, unknown_tokens = 0;  ///< omitted documents, by cause
+  int64_t refused = 0;                                   ///< omitted chats: the template gives no text, or one with unknown answers
   int64_t truncated = 0, split = 0;
-  int64_t divided = 0;  ///< a token would have crossed the beginning or the end of an answer
+  int64_t divided = 0;  ///< chats divided at the beginning or the end of an answer, which a token would have crossed
   DocumentCounts& operator+=(const DocumentCounts& other);
   /// Returns "3 empty documents omitted, 2 truncated to 64 tokens"; "" if all counts are 0.
   std::string str(int64_t context) const;
@@ -94,21 +94,21 @@ class TokenDocuments final : public SequenceDataset {
   int64_t first_ = 0, size_ = 0;
 };
 
-/// Texts of a file with one JSON object per line: {"text": "...", "label": "sport"}. A text becomes its tokens, which are its bytes
-/// unless the rules have a tokenizer, and end_token. Instead of "text":
-///  - "tokens": a list of ids between begin_token and end_token; those that the list has are not added again;
+/// Texts of a file with one JSON object per line: {"text": "...", "label": "sport"}. A text becomes its tokens, followed by end_token;
+/// if the rules have no tokenizer, each byte is a token. Instead of "text":
+///  - "tokens": a list of ids, to which begin_token and end_token are added unless the list already has them;
 ///  - "prompt" and "completion", each a text or a list of ids, for a language model whose loss counts only the completion;
-///  - "messages": a chat that ends with a message of the assistant, for the same loss on that message; with all_answers a chat with
-///    any message of the assistant, for the loss on all of these. The tokenizer's chat template makes the text, to which no tokens are
-///    added.
-/// Labels are names (their classes are numbered alphabetically) or numbers from 0; either all lines have one or none. Samples have "input"
-/// int64 [tokens], "loss_mask" int64 [tokens] if any line has a prompt or messages, and with labels "target", a scalar. All tokens are in
-/// memory.
+///  - "messages": a chat. The loss counts only the last message, which must be one of the assistant; with all_answers, it counts all
+///    messages of the assistant, and there must be at least one. The tokenizer's chat template makes the text, and no tokens are added to
+///    it.
+/// Labels are names (their classes are numbered alphabetically) or numbers from 0; all lines have a label, or none has. Samples have
+/// "input" int64 [tokens], "loss_mask" int64 [tokens] if any line has a prompt or messages, and with labels "target", a scalar. All tokens
+/// are in memory.
 class LabelledTexts final : public SequenceDataset {
  public:
-  /// `classes`: allowed label names, from the training data; empty: those of these files. Error(Data) with file and line for a line that is
-  /// not such an object, and for the first bad text unless skip_bad; Error(Data) if no text remains; Error(Usage) for long_documents:
-  /// split.
+  /// `classes`: classes of the training data, which are the only ones allowed; empty: the classes of these files. Error(Data) with file and
+  /// line for a line that is not such an object, and for the first bad text unless skip_bad; Error(Data) if no text remains; Error(Usage)
+  /// for long_documents: split.
   LabelledTexts(const std::vector<std::string>& files, const DocumentRules& rules, const DatasetInfo& classes = {});
 
   int64_t size() const override { return size_; }
@@ -139,10 +139,10 @@ class LabelledTexts final : public SequenceDataset {
 };
 
 /// Several documents in each sample, without attention or loss across them, for models with Model::packs_documents. Documents are packed by
-/// best fit in the order of decreasing lengths: each comes into the sample with the least sufficient room. The samples are a function of
-/// the lengths alone, the same in each epoch and on all ranks. They have "input", "loss_mask", which is 0 also for the first token of each
-/// document, and "position_ids", int64 [tokens], which begin with 0 in each document and in padding; so each token of the padding is a
-/// document of its own. A batch is padded to longest().
+/// best fit in the order of decreasing lengths: each goes into the sample with the least remaining room that suffices. The samples are a
+/// function of the lengths alone, the same in each epoch and on all ranks. They have "input", "loss_mask", which is 0 also for the first
+/// token of each document, and "position_ids", int64 [tokens], which begin with 0 in each document and in padding; so each token of the
+/// padding is a document of its own. A batch is padded to longest().
 class PackedDocuments final : public SequenceDataset {
  public:
   /// Error(Usage) for documents with labels, Error(Data) for one with more than longest() tokens. Each document costs 16 bytes of memory,
@@ -174,7 +174,7 @@ struct DocumentsOptions : DataOptions {
   std::string long_documents = "error";
   std::string tokenizer;
   int64_t begin_token = -1;
-  int64_t end_token = -1;  ///< -1: 0, or with a tokenizer its eos_token
+  int64_t end_token = -1;  ///< -1: eos_token of the tokenizer, or 0 without one
   int64_t pad_token = 0;
   int64_t vocab_size = 0;
   std::string answers = "last";

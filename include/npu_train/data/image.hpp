@@ -16,12 +16,12 @@ enum class ChannelLayout { Hwc, Chw };
 /// The order of a program's colours.
 enum class ChannelOrder { Rgb, Bgr };
 
-/// Pixels in the memory of a program, 8 bits per channel, which are read in place: those of a cv::Mat, or of a matrix of Eigen in row-major
-/// order.
+/// Pixels in the memory of a program, 8 bits per channel, which are read in place, such as those of a cv::Mat or of an Eigen matrix in
+/// row-major order.
 struct ImageView {
   const uint8_t* data = nullptr;
   int64_t height = 0, width = 0;
-  int64_t channels = 3;                       ///< 1: gray, 3, or 4: the last one (alpha) is ignored
+  int64_t channels = 3;                       ///< 1 (gray), 3, or 4 (the last one, alpha, is ignored)
   int64_t row_stride = 0;                     ///< bytes from a row to the next one; 0: rows without gaps
   ChannelLayout layout = ChannelLayout::Hwc;  ///< Chw: plane c begins c * height * row_stride bytes after `data`
   ChannelOrder order = ChannelOrder::Rgb;
@@ -54,9 +54,9 @@ class Image {
   /// Returns the image mirrored left to right. O(1).
   Image mirrored() const;
 
-  /// Returns the image with its pixels stored in this order, without windows or mirroring; itself if it already is.
+  /// Returns the image with its pixels stored in this order, without windows or mirroring; the image itself if it is already stored so.
   Image dense(PixelOrder order) const;
-  /// As dense(Planar), with unshared pixels that may be changed. Copies only if they are shared.
+  /// Like dense(Planar), but the pixels are not shared, so that they may be changed. Dense pixels are copied only if they are shared.
   Image own() &&;
 
   /// Returns one value (slow; for tests and messages).
@@ -107,9 +107,9 @@ enum class Interpolation { Bilinear, Bicubic };
 struct Resampling {
   Interpolation interpolation = Interpolation::Bilinear;
   /// True: Pillow's arithmetic, which gives the bits of torchvision's and timm's transforms of PIL images. Columns are resized before rows
-  /// (after them if the height shrinks by more than twice the shrinkage of the width, as in Pillow 13), with 22-bit weights and bytes in
-  /// between; JPEG files are decoded at full size. False: bilinear resizing rounds once, which is faster, and a JPEG file is decoded at
-  /// 1/2, 1/4 or 1/8 if that still has the requested number of pixels.
+  /// (after them if the height shrinks by more than twice the shrinkage of the width, as in Pillow 13), with 22-bit weights, and the result
+  /// of the first pass is rounded to bytes; JPEG files are decoded at full size. False: bilinear resizing rounds once, which is faster, and
+  /// a JPEG file is decoded at 1/2, 1/4 or 1/8 if that still has the requested number of pixels.
   bool exact = true;
 };
 

@@ -14,10 +14,10 @@ namespace npu_train {
 struct ImageHeader {
   enum class Format { Jpeg, Png, Webp, Bmp } format;
   int64_t height = 0, width = 0;
-  /// Number of channels in the file: 1 gray, 2 gray and alpha, 3 colours, 4 colours and alpha, or CMYK in a JPEG. A palette has 3, whatever
-  /// its colours.
+  /// Number of channels in the file: 1 gray, 2 gray and alpha, 3 colours, 4 colours and alpha, or CMYK in a JPEG. A file with a palette has
+  /// 3, whatever its colours.
   int64_t channels = 0;
-  int64_t bits = 8;      ///< of a channel (of a BMP the widest one), or of an index into the palette
+  int64_t bits = 8;      ///< bits of a channel (in a BMP, of the widest one), or of an index into the palette
   bool palette = false;  ///< the file stores indices of colours
 };
 
@@ -27,7 +27,7 @@ struct PixelBox {
 };
 
 /// A decoded part of an image. `image` covers the requested box, possibly with a margin and at a smaller scale; the box is [y0, y1) x [x0,
-/// x1) of it.
+/// x1) in `image`.
 struct DecodedBox {
   Image image;
   double y0 = 0, x0 = 0, y1 = 0, x1 = 0;
@@ -36,7 +36,7 @@ struct DecodedBox {
 /// Reads the header. Error(Data) if the file is of another format, is damaged, or claims more than Image::kMaxPixels.
 ImageHeader read_header(const std::vector<uint8_t>& file, const std::string& where);
 
-/// Decodes the complete image to packed RGB; of an animation, its first frame. Grayscale, palette, CMYK, 16 bits and transparency are
+/// Decodes the complete image, or the first frame of an animation, to packed RGB. Grayscale, palette, CMYK, 16 bits and transparency are
 /// converted (alpha is dropped). Error(Data) for a damaged or truncated file.
 Image decode_image(const std::vector<uint8_t>& file, const std::string& where);
 

@@ -22,17 +22,18 @@ struct LabelledImage {
   Image pixels;                  ///< empty if `encoded` is used
   std::vector<uint8_t> encoded;  ///< a complete image file
   int64_t label = 0;
-  std::vector<float> targets{};  ///< ImageDataset::targets() numbers in place of the label
+  std::vector<float> targets{};  ///< in place of the label: as many numbers as ImageDataset::targets()
 };
 
-/// Images with one label, or a number of targets, each. `get` returns the untransformed image, as uint8 [C, H, W].
+/// Images, each with one label or with several targets. `get` returns the untransformed image, as uint8 [C, H, W].
 class ImageDataset : public Dataset {
  public:
   /// Returns image `index`. Called from several threads at once.
   virtual LabelledImage image(int64_t index) const = 0;
-  /// Returns the length of LabelledImage::targets: a batch then has targets [N, targets()] of fp32. 0: labels, targets [N] of int64.
+  /// Returns the length of LabelledImage::targets; the "target" of a batch is then fp32 [N, targets()]. 0: the images have labels, and the
+  /// "target" is int64 [N].
   virtual int64_t targets() const { return 0; }
-  /// Whether the targets are numbers, and not 0 to 1 for each class.
+  /// Whether the targets are arbitrary numbers, instead of a number from 0 to 1 for each class.
   virtual bool has_numbers() const { return false; }
   Sample get(int64_t index) const override;
 };
@@ -81,7 +82,7 @@ struct SplitIndices {
 };
 
 /// Divides samples 0, 1, ... with these labels. Stratified: a class with n samples gives n * val_split of them to validation, or n / N to a
-/// fold, rounded up or down so that the same holds for the total; val_split leaves each class one training sample. The N folds are
+/// fold, rounded up or down so that the same holds for the total; val_split leaves each class at least one training sample. The N folds are
 /// disjoint and contain all samples. Error(Usage) for options out of range, and if no sample is left for training or for validation.
 SplitIndices split_by_class(const std::vector<int64_t>& labels, const SplitOptions& options);
 
@@ -172,7 +173,7 @@ struct ImageFolderOptions : DataOptions, SplitOptions {
   static const ConfigTable<ImageFolderOptions>& config_table();
 };
 
-// Images that a file lists, with a class, several classes, or numbers for each: a .csv with a header, or a .jsonl.
+// Images listed in a file (a .csv with a header, or a .jsonl), each with a class, several classes, or numbers.
 //
 //   image,label                  image,tags            image,x,y
 //   day1/cat.jpg,cat             a.jpg,cat;indoor      a.jpg,0.5,12
@@ -186,13 +187,14 @@ struct ImageListColumns {
   std::string separator = ";";
 };
 
-/// Targets are the number of the class; with several classes 0 or 1 for each, and with `values` the numbers, fp32 [targets()].
+/// The target of an image is the number of its class; with `labels`, 0 or 1 for each class, and with `values`, the numbers, both as fp32
+/// [targets()].
 class ImageList final : public ImageDataset {
  public:
-  /// `classes`: those of the training data; empty: those of this file, in alphabetical order, or by number if all names are numbers.
-  /// Error(Data) with the line for a missing column or key, an image outside of `root` or of another kind, an empty label, a class that is
-  /// not among `classes`, a value that is not a finite number; for no line at all; and if the file cannot be read. The images are opened
-  /// when they are used.
+  /// `classes`: class names of the training data; empty: the names in this file, in alphabetical order, or by number if all names are
+  /// numbers. Error(Data) with the line for a missing column or key, an image outside of `root` or of another kind, an empty label, a class
+  /// that is not among `classes`, and a value that is not a finite number. Error(Data) also for a file without lines or one that cannot be
+  /// read. The images are opened when they are used.
   ImageList(std::string root, const std::string& file, ImageListColumns columns, std::vector<std::string> classes = {});
 
   int64_t size() const override { return static_cast<int64_t>(rows_.size()); }
@@ -204,7 +206,7 @@ class ImageList final : public ImageDataset {
   bool has_numbers() const override { return !columns_.values.empty(); }
 
  private:
-  // `first` and `count`: with `label` the class; otherwise a part of numbers_ or labels_.
+  // With `label`, `first` is the class. Otherwise, `first` and `count` select a part of numbers_ or labels_.
   struct Row {
     std::string image;
     int32_t first = 0, count = 0;

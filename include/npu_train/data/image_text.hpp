@@ -18,7 +18,7 @@ namespace npu_train {
 struct QuestionOptions {
   int64_t image_token = 255;  ///< a token that no text contains
   int64_t image_tokens = 16;  ///< number of placeholders: the number of vectors that the network makes from an image
-  int64_t separator = 10;     ///< between question and answer: a line feed; below 0: none
+  int64_t separator = 10;     ///< token between question and answer, by default a line feed; below 0: none
   /// Error(Usage) for numbers out of range.
   void check() const;
 };
@@ -47,7 +47,7 @@ class CaptionedImages : public ImageDataset {
 
 /// Pairs from a file with one JSON object per line, {"image": "a.jpg", "text": "..."}: the path of an image file in `root`,
 /// and a text, or "tokens" instead, as in LabelledTexts. An image may have several lines. With `questions` a line is {"image": "a.jpg",
-/// "question": "...", "answer": "..."}; either may be a list of ids. The text is then begin_token, image_tokens times image_token,
+/// "question": "...", "answer": "..."}; either may be a list of ids. The text is then begin_token, image_tokens copies of image_token,
 /// question, separator, answer, end_token. Only the answer may be truncated.
 class ImageText final : public CaptionedImages {
  public:

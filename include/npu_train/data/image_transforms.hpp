@@ -22,11 +22,11 @@ class Resize final : public Transform {
   Image apply(Image image, Philox& rng) const override;
   Image apply_encoded(const std::vector<uint8_t>& file, const std::string& where, Philox& rng) const override;
   ImageSize output_size(ImageSize in) const override;
-  /// Non-null only if images already have the output size.
+  /// Returns null unless images already have the output size.
   std::shared_ptr<const DeviceForm> device_form(int64_t channels, ImageSize in) const override;
 
  private:
-  int64_t height_, width_;  // width_ 0: shorter side
+  int64_t height_, width_;  // width_ is 0 if height_ is the length of the shorter side
   Resampling how_;
 };
 
@@ -89,7 +89,8 @@ class HorizontalFlip final : public Transform {
   double p_;
 };
 
-/// Rotates around the centre by an angle within +- degrees, nearest pixel, 0 outside.
+/// Rotates around the centre by a random angle of at most `degrees` in either direction. Takes the nearest pixel, and 0 outside of the
+/// image.
 class RandomRotation final : public Transform {
  public:
   explicit RandomRotation(double degrees) : degrees_(degrees) {}
@@ -102,8 +103,8 @@ class RandomRotation final : public Transform {
   double degrees_;
 };
 
-/// Computes out(y, x) = in(m[3] x + m[4] y + m[5], m[0] x + m[1] y + m[2]) at pixel centres (the inverse map, as in Pillow); nearest pixel,
-/// `fill` outside.
+/// Computes out(y, x) = in(m[3] x + m[4] y + m[5], m[0] x + m[1] y + m[2]) at pixel centres (the inverse map, as in Pillow). Takes the
+/// nearest pixel, and `fill` outside of the image.
 Image affine_nearest(const Image& image, const double (&m)[6], uint8_t fill = 0);
 /// Rotates counter-clockwise by `degrees` around the centre.
 Image rotate_nearest(const Image& image, double degrees, uint8_t fill = 0);
@@ -130,7 +131,8 @@ class ColorJitter final : public Transform {
   std::shared_ptr<const DeviceForm> device_form(int64_t channels, ImageSize in) const override;
 
   enum Change { Brightness, Contrast, Saturation, Hue, kChanges };
-  /// The changes of one image, in order. `amount` by change: a factor, or a fraction of the circle; a change with strength 0 is omitted.
+  /// The changes of one image, in order. `amount` is indexed by change: a factor, or for Hue a fraction of the circle. A change with
+  /// strength 0 is not applied.
   struct Draw {
     std::array<int, kChanges> order;
     std::array<float, kChanges> amount;

@@ -44,8 +44,8 @@ struct LoaderOptions {
   LastBatch last_batch = LastBatch::Keep;
   int64_t num_workers = 0;      ///< threads; 0: next() makes the batches on the calling thread
   int64_t prefetch_factor = 2;  ///< maximum number of finished or open batches per worker
-  /// Images arrive as bytes, with the random numbers of their last transforms pending in the batch; to_device() applies these on the
-  /// device. Only for a ImageDataset; see data/device_augment.hpp.
+  /// Batches have images as bytes. The last transforms are pending in the batch, with their random numbers; to_device() applies them on the
+  /// device. Only for an ImageDataset; see data/device_augment.hpp.
   bool augment_on_device = false;
   bool channels_last = false;  ///< images of a batch are stored as [N, H, W, C] in memory (the shape stays [N, C, H, W])
   /// Omits a sample that throws Error(Data) from its batch instead of failing; all are counted, and the log names the first few. A batch
@@ -64,7 +64,7 @@ struct LoaderOptions {
 
 /// Parses "auto" or a number; auto is min(16, cpu_count()).
 int64_t parse_num_workers(const std::string& text);
-/// Returns the cores that this process may use: its affinity limited by the CPU quota of its control group, at least 1.
+/// Returns the number of cores that this process may use: its affinity limited by the CPU quota of its control group, at least 1.
 int64_t cpu_count();
 
 /// Not thread-safe: call it from one thread at a time.
@@ -81,8 +81,8 @@ class Loader {
   Loader(Loader&&) noexcept;
   Loader& operator=(Loader&&) noexcept;
 
-  /// Starts an epoch after its first `first_batch` micro-batches (over all ranks, also if their number has changed) and drops unfinished
-  /// work. Reads a stream up to this position unless load_state() has put it there.
+  /// Starts an epoch after its first `first_batch` micro-batches (counted over all ranks, even if the number of ranks has changed) and
+  /// drops unfinished work. Reads a stream up to this position unless load_state() has put it there.
   void begin_epoch(int64_t epoch, int64_t first_batch = 0);
 
   /// Returns the next batch, or nullopt at the end of the epoch. `ids` has the data set's indices of the real samples; `epoch` and `index`
@@ -90,11 +90,11 @@ class Loader {
   /// sample; the next call continues with the following batch, and begin_epoch starts again.
   std::optional<Batch> next();
 
-  /// Returns the batches of a complete epoch on this rank; nullopt for a stream.
+  /// Returns the number of batches of a complete epoch on this rank; nullopt for a stream.
   std::optional<int64_t> batches_per_epoch() const;
-  /// Returns the samples of a complete epoch on this rank (without those of dropped batches); nullopt for a stream.
+  /// Returns the number of samples of a complete epoch on this rank (without those of dropped batches); nullopt for a stream.
   std::optional<int64_t> samples_per_epoch() const;
-  /// Returns the micro-batches of a complete epoch over all ranks; nullopt for a stream.
+  /// Returns the number of micro-batches of a complete epoch over all ranks; nullopt for a stream.
   std::optional<int64_t> micro_batches_per_epoch() const;
   /// Returns the largest number of batches of any rank, which is the same number on every rank; limits and schedules count these rounds.
   /// Some ranks have one batch fewer. nullopt for a stream.
@@ -107,11 +107,11 @@ class Loader {
   /// ranks. Error(Checkpoint) if the state is inside an epoch and the data set, the order or the batch size differ.
   void load_state(const State& state);
   int64_t epoch() const;
-  /// Returns the micro-batches of this epoch that all ranks have consumed after this round. Times the batch size, up to the size of the
-  /// data set, it is the number of samples.
+  /// Returns the number of micro-batches of this epoch that all ranks have consumed after this round. Multiplied by the batch size, up to
+  /// the size of the data set, this is the number of consumed samples.
   int64_t cursor() const;
 
-  /// Returns the samples omitted from this epoch so far, see LoaderOptions::skip_bad_samples.
+  /// Returns the number of samples omitted from this epoch so far, see LoaderOptions::skip_bad_samples.
   int64_t bad_samples() const;
 
   const DatasetInfo& info() const;

@@ -53,20 +53,20 @@ class DistributedSampler {
   /// round k rank r takes micro-batch first_batch + k * N + r. Error(Usage) unless epoch >= 0 and 0 <= first_batch <= batches().
   void set_epoch(int64_t epoch, int64_t first_batch = 0);
 
-  /// Returns the rounds from set_epoch() on; the same on every rank.
+  /// Returns the number of rounds from set_epoch() on, which is the same on every rank.
   int64_t rounds() const { return (batches() - first_batch_ + options_.world_size - 1) / options_.world_size; }
-  /// Returns the rounds in which this rank has a micro-batch: all, or all but the last.
+  /// Returns the number of rounds in which this rank has a micro-batch: all, or all but the last.
   int64_t rounds_on_rank() const { return batches_from(first_batch_); }
   /// Returns the index within the epoch of this rank's micro-batch in a round.
   int64_t index(int64_t round) const { return first_batch_ + round * options_.world_size + options_.rank; }
   /// Returns the samples of this rank in a round, after set_epoch(); empty if it has none.
   std::vector<int64_t> indices(int64_t round) const;
 
-  /// Returns the samples of an epoch over all ranks, including those of an omitted last micro-batch.
+  /// Returns the number of samples of an epoch over all ranks, including those of an omitted last micro-batch.
   int64_t samples() const { return options_.subset.empty() ? options_.size : static_cast<int64_t>(options_.subset.size()); }
-  /// Returns the micro-batches of a complete epoch over all ranks.
+  /// Returns the number of micro-batches of a complete epoch over all ranks.
   int64_t batches() const;
-  /// Return the micro-batches and samples of a complete epoch on this rank.
+  /// Return the numbers of micro-batches and samples of a complete epoch on this rank.
   int64_t batches_on_rank() const { return batches_from(0); }
   int64_t samples_on_rank() const;
 

@@ -19,17 +19,17 @@
 
 namespace npu_train {
 
-/// An open token file. Tokens are read on request through the page cache: from any number of threads, and files may exceed the memory.
+/// An open token file. Tokens are read on request through the page cache. Any number of threads may read, and files may exceed the memory.
 class TokenFile {
  public:
   /// `dtype` (uint16 or uint32) applies to a file without a header. Error(Data) if the file is missing or truncated, its size is not a
-  /// multiple of a token, or it begins like another format: a header of llm.c with another magic, .npy, ZIP, Megatron's index. Error(Usage)
-  /// for another dtype.
+  /// multiple of the token size, or it begins like another format: a header of llm.c with another magic, .npy, ZIP, Megatron's index.
+  /// Error(Usage) for another dtype.
   explicit TokenFile(const std::string& path, const std::string& dtype = "uint16");
 
   int64_t size() const { return size_; }  ///< tokens
   const std::string& path() const { return path_; }
-  uint64_t written_with() const { return written_with_; }  ///< digest of all files that were written together; 0: of one written alone
+  uint64_t written_with() const { return written_with_; }  ///< digest of all files that were written together; 0: written alone
   /// Reads tokens [first, first + count) into `out`. Error(Data) if the file no longer has them.
   void read(int64_t first, int64_t count, int64_t* out) const;
 
@@ -45,8 +45,8 @@ class TokenFile {
 void save_tokens(const std::string& path, const std::vector<int64_t>& tokens);
 /// Like save_tokens() above, with each byte as a token.
 void save_tokens(const std::string& path, std::string_view bytes);
-/// Writes several files of bytes; the first one appears when the content of all is on the disk. A kill before the last one appears leaves
-/// files of two calls, whose written_with() differ.
+/// Writes several files of bytes. The first file appears when the content of all files is on the disk. If the process is killed before the
+/// last file appears, the files are from two calls, and their written_with() differ.
 void save_tokens(const std::vector<std::pair<std::string, std::string_view>>& files);
 /// Does the same with files of tokens, which all have the layout that the largest token needs; errors as for one file.
 void save_tokens(const std::vector<std::pair<std::string, std::vector<int64_t>>>& files);

@@ -40,7 +40,7 @@ struct Capabilities {
   bool saturating_overflow = false;    ///< an overflow gives the largest finite number, not inf, so finite checks miss it
   bool computes_without_units = true;  ///< false: cannot compute in bf16 or fp16 without hardware units; true: can, but slowly
   bool skips_on_device = true;  ///< its optimizer kernels accept found_inf; false: the host reads it and decides whether to skip the step
-  bool all_fused_optimizers = false;    ///< has all of libtorch's fused Adam and SGD; false: _fused_adamw_, and what fused_sgd says
+  bool all_fused_optimizers = false;    ///< has all of libtorch's fused Adam and SGD; false: _fused_adamw_, and _fused_sgd_ if fused_sgd
   bool fused_sgd = true;                ///< has _fused_sgd_ with momentum
   bool fp64 = false;                    ///< has fp64 operators
   bool bf16_collectives = true;         ///< collectives support bf16
@@ -58,7 +58,7 @@ class DeviceBackend {
   /// Loads the libraries of this kind; called when a configuration or program names one of its devices. Error(Device) if something is
   /// missing.
   virtual void activate() const {}
-  /// Returns whether such a device may be present, without loading a library: if so, "auto" tries activate().
+  /// Returns whether such a device may be present, without loading a library. If true, "auto" tries activate().
   virtual bool may_be_there() const { return is_available(); }
   /// Returns whether this process can use at least one device of this kind.
   virtual bool is_available() const = 0;
@@ -66,8 +66,8 @@ class DeviceBackend {
   virtual std::string why_not() const = 0;
   /// Number of devices of this kind; 0 if not available.
   virtual int count() const = 0;
-  /// Returns how many devices of this kind the processes on this machine may use, without initialising one: train_app starts one process
-  /// per device. 0 if unknown.
+  /// Returns the number of devices of this kind that the processes on this machine may use; 0 if unknown. Initialises none of them.
+  /// train_app starts one process per device.
   virtual int visible_count() const { return 0; }
 
   /// Waits until all work queued on `device` is done. No effect on a CPU.
@@ -79,7 +79,7 @@ class DeviceBackend {
   virtual void empty_cache(const Device& /*device*/) const {}
   virtual Capabilities capabilities(const Device& device) const = 0;
 
-  /// On a device with saturating_overflow: returns whether one happened since the flag was cleared. Waits for the device.
+  /// Returns whether an overflow has happened since the flag was cleared, on a device with saturating_overflow. Waits for the device.
   virtual bool overflow_flag(const Device& /*device*/) const { return false; }
   virtual void clear_overflow_flag(const Device& /*device*/) const {}
 
@@ -97,8 +97,8 @@ const DeviceBackend& backend_of(const Device& device);
 const DeviceBackend* find_backend(const std::string& kind);
 
 /// Adds a kind of device to the process, permanently: Device::parse then accepts its name. Its tensors use libtorch's PrivateUse1, which
-/// only one kind per process can have; resolve_device() selects it. Most programs use Parts::devices instead. Error(Usage) if the name is
-/// known already, or has characters other than lower-case letters, digits and '_'.
+/// only one kind per process can have; resolve_device() selects that kind. Most programs use Parts::devices instead. Error(Usage) if the
+/// name is known already, or has characters other than lower-case letters, digits and '_'.
 void add_backend(std::shared_ptr<const DeviceBackend> backend);
 
 /// Returns the backend if overflow saturates on the device (Capabilities); otherwise, and for kinds unknown to npu_train, nullptr.
@@ -120,7 +120,7 @@ std::vector<const DeviceBackend*> all_backends();
 /// Returns the peak resident set of this process in bytes (VmHWM).
 int64_t host_peak_rss();
 
-// A base class for backends: everything that libtorch offers for a device without the device's own API. Your own backend adds name,
+// A base class for backends. It has everything that libtorch offers for a device without the device's own API. Your own backend adds name,
 // why_not and capabilities, and activate() if a library must be loaded.
 
 /// Uses the device guard, the DeviceAllocator and the default generator that are registered with libtorch for the device type.

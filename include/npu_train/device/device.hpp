@@ -5,8 +5,8 @@
 
 #include <string>
 
-// Declarations for `using namespace npu_train;`: libtorch's headers use c10::Device unqualified, which would then be ambiguous with our
-// Device, unless the namespaces of those headers declare the name themselves.
+// libtorch's headers use c10::Device unqualified. In a program with `using namespace npu_train;` that name would be ambiguous with our
+// Device, unless the namespaces of those headers declare it themselves.
 namespace at {
 using c10::Device;
 }
@@ -32,8 +32,8 @@ struct Device {
 
   bool is_cpu() const { return kind == "cpu"; }
 
-  /// Parses "cpu", "cuda", "cuda:1", "npu:0", "sim_npu" without checking that the device exists. Error(Usage) for anything else, also
-  /// "auto": use resolve_device().
+  /// Parses "cpu", "cuda", "cuda:1", "npu:0", "sim_npu" without checking that the device exists. Error(Usage) for anything else, including
+  /// "auto", which resolve_device() accepts.
   static Device parse(const std::string& text);
 
   friend bool operator==(const Device&, const Device&) = default;
@@ -43,8 +43,8 @@ struct Device {
 /// is used only if named). Error(Device) if a named device is not available; the message says what is missing and what to do.
 Device resolve_device(const std::string& text);
 
-/// Returns the device of a libtorch device. The kind of PrivateUse1 is the program's kind chosen by resolve_device(), otherwise "sim_npu"
-/// if the simulator is loaded, otherwise "npu".
+/// Converts a libtorch device to a Device. A PrivateUse1 device gets the added kind (add_backend) that resolve_device() has chosen; if it
+/// has chosen none, "sim_npu" if the simulator is loaded, otherwise "npu".
 Device device_of(const c10::Device& device);
 
 }  // namespace npu_train

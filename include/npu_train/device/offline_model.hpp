@@ -1,5 +1,5 @@
-/// An offline model (.om) that Ascend's compiler ATC wrote. AscendCL (CANN's libascendcl.so, loaded at run time) runs it on an NPU. Needs
-/// neither torch_npu nor a device of libtorch; tensors are on the host.
+/// An offline model (.om) that Ascend's compiler ATC wrote. AscendCL (CANN's libascendcl.so, loaded at run time) runs it on an NPU. It
+/// needs neither torch_npu nor a device of libtorch; tensors are on the host.
 ///
 ///   npu_train::OfflineModel model("model.om");
 ///   const auto logits = model.run({images})[0];  // images: [batch, ...] of one of the batch sizes that the model was compiled for
@@ -46,8 +46,8 @@ class OfflineModel {
   const std::filesystem::path& file() const;
 
   /// Returns the outputs [batch, ...] for inputs [batch, ...] in the order of inputs(), on the host. The batch must be one of batches().
-  /// Error(Usage) for another batch, shape or dtype; Error(Device) if CANN reports an error. May be called from any thread, but by one at a
-  /// time. Restores the thread's current AscendCL context.
+  /// Error(Usage) for another batch, shape or dtype; Error(Device) if CANN reports an error. May be called from any thread, but by only one
+  /// thread at a time. Restores the thread's current AscendCL context.
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs);
 
  private:

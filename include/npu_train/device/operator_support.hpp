@@ -42,10 +42,10 @@ class AscendOperators {
   bool bf16() const { return bf16_; }
   /// Returns CANN's name of the chip: "Ascend910B1".
   const std::string& soc() const { return soc_; }
-  /// Returns the assumptions that were made: a chip for a series or a card, or another column of the list. "" if there are none.
+  /// Returns the assumptions that were made: the chip for a series or a card, or the column of another series. "" if there are none.
   const std::string& assumed() const { return assumed_; }
-  /// Returns the bytes of one NPU of the card, for its smallest variant; 0 if `soc` is not a card, or if the vendor's pages do not state
-  /// the size.
+  /// Returns the memory in bytes of one NPU of the card, for its smallest variant; 0 if `soc` is not a card, or if the vendor's pages do
+  /// not state the size.
   int64_t memory() const { return memory_; }
 
  private:

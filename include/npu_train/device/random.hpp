@@ -1,4 +1,4 @@
-/// Random numbers: the generators of the process, all at once, and numbers that are equal on every device.
+/// Random numbers: functions for all generators of the process at once, and numbers that are equal on every device.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -71,7 +71,7 @@ class PortableRandom {
 /// omits CUDA if a PrivateUse1 backend is loaded, and omits torch_npu before 2.13 in any case.
 void seed_everything(uint64_t seed);
 
-/// Returns the state of all these generators, keyed by device ("cpu", "cuda:0"), and of the thread's PortableRandom.
+/// Returns the states of the generators that seed_everything() seeds, by device ("cpu", "cuda:0"), and that of the thread's PortableRandom.
 State rng_state();
 
 /// Restores the generators of the available devices. Entries for other devices are ignored, so that a checkpoint from a GPU can be resumed

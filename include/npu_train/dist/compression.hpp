@@ -10,18 +10,18 @@
 namespace npu_train {
 
 /// The parsed value of `dist.compression`: a method, a value encoding, or both joined by "+" (topk:0.01+int8). topk also accepts an upper
-/// bound of the size: topk:0.01+ratio:0.1.
+/// bound of the sent bytes: topk:0.01+ratio:0.1.
 struct Compression {
   enum class Method {
     All,      ///< every element is sent
-    Largest,  ///< only the largest elements of each bucket are sent, with their indices: topk:SHARE, or ratio:R with a value encoding or
-              ///< where 2 bits per element exceed R
+    Largest,  ///< only the largest elements of each bucket are sent, with their indices: topk:SHARE; ratio:R with a value encoding; ratio:R
+              ///< alone if 2 bits per element would exceed R
     LowRank,  ///< matrices are sent as two low-rank factors: powersgd:RANK
   };
   Method method = Method::All;
-  std::string values = "fp32";  ///< value encoding: fp32 | bf16 | fp16 | int8, with a scale for each block of 256
+  std::string values = "fp32";  ///< value encoding: fp32 | bf16 | fp16 | int8, which has a scale for each block of 256 elements
   double share = 0;             ///< topk: share of the elements of a bucket; 0: not set
-  double ratio = 0;  ///< ratio: upper bound of the sent bytes, as a share of fp32's; alone it selects integers of 2 to 8 bits; 0: not set
+  double ratio = 0;  ///< ratio: maximum of the sent bytes, as a share of fp32's; used alone, it selects integers of 2 to 8 bits; 0: not set
   int64_t rank = 0;  ///< powersgd: columns of each factor
 
   /// Parses the value of `dist.compression`. Error(Usage) lists the allowed forms if it is not valid.
@@ -40,8 +40,8 @@ struct Compression {
   static constexpr int64_t kPlaceBytes = 4;  ///< size of the index of an element that is sent individually
   /// Returns the size in bytes of n elements in the encoding `values`.
   int64_t coded_bytes(int64_t n) const { return values == "int8" ? integer_bytes(n, 8) : n * (values == "fp32" ? 4 : 2); }
-  /// Returns how many of the elements of a bucket each rank sends to every other one with topk or ratio, at least 1. `in_shards`: each rank
-  /// keeps only its part of the sums.
+  /// Returns the number of elements of a bucket, at least 1, that each rank sends to every other rank with topk or ratio. `in_shards`: each
+  /// rank keeps only its part of the sums.
   int64_t elements_sent(int64_t elements, int ranks, bool in_shards) const;
 };
 

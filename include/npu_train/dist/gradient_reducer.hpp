@@ -17,13 +17,13 @@
 /// With shards (ZeRO, see Sharding) each rank gets only the sums of its part, and updates only that part:
 ///
 ///   npu_train::GradientReducer reducer(parameters, group, {}, npu_train::Sharding::Gradients);
-///   npu_train::AdamW optimizer(reducer.own(), {.lr = 1e-3});  // slices of the parameters, with state of their size
+///   npu_train::AdamW optimizer(reducer.own(), {.lr = 1e-3});  // updates slices of the parameters, and keeps state only for them
 ///   for (...) {
 ///     ...
 ///     reducer.finish();
 ///     npu_train::clip_grad_norm_(reducer.own(), 1.0, 2, [&](at::Tensor& squares) { reducer.add_over_ranks(squares); });
 ///     optimizer.step();
-///     reducer.gather_parameters();  // every rank has all of them again
+///     reducer.gather_parameters();  // every rank has all parameters again
 ///   }
 ///
 /// With Sharding::Parameters a rank holds a complete parameter only while it is needed. The program declares the units that are gathered
@@ -70,8 +70,9 @@ class GradientReducer {
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;
 
-  /// Begins a window with `micro_batches` backward passes on this rank (0: it only takes part); numbers may differ between ranks. The call
-  /// is optional if every rank has one pass. With `reduce: window` it is needed only if parameters are sharded and the numbers differ.
+  /// Begins a window with `micro_batches` backward passes on this rank. The number may differ between ranks; a rank with 0 only takes part
+  /// in the collectives. The call is optional if every rank has one pass. With `reduce: window` it is needed only if parameters are sharded
+  /// and the numbers of passes differ.
   void begin_window(int64_t micro_batches);
   /// Begins a forward pass with Sharding::Parameters; parameters that are in no unit are complete from then on. `backward`: a backward pass
   /// follows. It is false only outside of windows.
@@ -84,30 +85,33 @@ class GradientReducer {
   void end_forward();
   /// Gathers all parameters and masters on every rank; they stay complete after the reducer is destroyed. Every rank must call it.
   void unshard_parameters();
-  /// Begins a backward pass; `last`: the last one of the window. Gradients of earlier passes are kept until then or, with `reduce:
-  /// micro_batch`, sent in each pass.
+  /// Begins a backward pass; `last`: it is the last one of the window. With `reduce: window`, gradients of earlier passes are kept until
+  /// the last pass. With `reduce: micro_batch`, each pass sends its gradients.
   void begin_backward(bool last);
-  /// Ends a micro-batch in a window whose passes wait for other ranks themselves (SyncBatchNorm). Call it after each backward pass, and
+  /// Ends a micro-batch in a window whose passes themselves wait for other ranks (SyncBatchNorm). Call it after each backward pass, and
   /// once for each pass that other ranks have and this one does not. With `reduce: micro_batch` it finishes the sum of the pass
-  /// immediately. Otherwise the next begin_backward() waits for it, while a rank without that pass may wait for the next forward pass.
+  /// immediately. Without this call, the next begin_backward() would wait for the sum, while a rank without that pass may wait for the next
+  /// forward pass.
   void end_micro_batch();
 
   /// Finishes the reduction after the last backward pass. The gradient of each parameter becomes the sum over all ranks and micro-batches,
-  /// a view of a bucket that is valid until the next window begins. A parameter without a gradient on some ranks gets the sum of the
-  /// others; without a gradient on any rank it gets none. Gradients that were not zeroed since the last window are added once, not once per
-  /// rank. Error(Usage) for sparse gradients. `own`: numbers that are sent with the gradients; returns their sums, added in rank order.
+  /// a view of a bucket that is valid until the next window begins. If only some ranks have a gradient of a parameter, the sum is over
+  /// these ranks; a parameter without a gradient on any rank gets none. Gradients that were not zeroed since the last window are added
+  /// once, not once per rank. Error(Usage) for sparse gradients. `own`: numbers that are sent with the gradients; returns their sums, added
+  /// in rank order.
   std::vector<double> finish(const std::vector<double>& own = {});
 
   /// Timing of the last window; valid after finish().
   const ReductionTimes& times() const;
 
-  /// Reports, after finish(), whether the step was taken. Only then does error feedback (Compression::has_error_feedback()) add the
-  /// compression error of the window to the gradients of the next one. Without the call, the next window begins as after settle(true).
+  /// Reports, after finish(), whether the step was taken. Error feedback (Compression::has_error_feedback()) adds the compression error of
+  /// the window to the gradients of the next one only if the step was taken. Without this call, the next window begins as after
+  /// settle(true).
   void settle(bool taken);
-  /// Sets the factor by which the losses of this window are multiplied, such as the scale of a GradScaler; the errors of earlier windows
-  /// are rescaled to it. Call it before the first backward pass; the default is 1.
+  /// Sets the factor by which the losses of this window are multiplied, such as the scale of a GradScaler. The compression errors of
+  /// earlier windows are rescaled to it. Call it before the first backward pass; the default is 1.
   void set_gradient_scale(double scale);
-  /// State of the compression for a checkpoint, as in Strategy: has_compression_state(), compression_state() and load_compression_state().
+  /// State of the compression for a checkpoint, as in Strategy::error_feedback().
   bool has_error_feedback() const;
   CompressionState compression_state() const;
   void load_compression_state(const State& saved);
@@ -119,11 +123,12 @@ class GradientReducer {
   const ParameterSet& own() const;
   /// Returns the number of ranks that divide the shards (dist.shard_size). Ranks r and r + shard_size() have the same slices.
   int shard_size() const;
-  /// Sums `own` elementwise over the ranks that divide the shards, in place. It is the NormReduction for gradient clipping, and for an
+  /// Sums `own` elementwise over the ranks that divide the shards, in place. Use it as the NormReduction of gradient clipping, and of an
   /// optimizer that needs norms (Lamb), if they get slices. Every rank must call it.
   void add_over_ranks(at::Tensor& own) const;
   /// Gathers all parameters on every rank from the slices that the ranks have updated. For a parameter with a master it gathers the tensor
-  /// that the model computes with; the owner of a slice rounds it. No effect with Sharding::Parameters, where passes gather.
+  /// that the model computes with; the owner of a slice rounds the slice before it is sent. No effect with Sharding::Parameters, where each
+  /// pass gathers the parameters.
   void gather_parameters();
   /// Gathers other tensors in the same way: `slices[i]` is 1-D with the size of the i-th slice of own(). `whole[i]`, with the shape of the
   /// parameter and any dtype, gets the content from all ranks; if it is undefined, this rank does not need it. `slices` must have one dtype

@@ -29,9 +29,10 @@
 
 namespace npu_train {
 
-/// Returns the shard of each parameter, in order. layer: the index of the layer (the module that a parameter belongs to, in the order of
-/// the set) modulo `shards`. parameter_size: assigns parameters from the largest to the smallest, each to the shard with the fewest
-/// elements. Error(Usage) for another `shard_by`, or unless `shards` is between 1 and 2^20.
+/// Returns the shard of each parameter, in order. With `shard_by` "layer", it is the index of the parameter's layer modulo `shards`; a
+/// layer is the module that a parameter belongs to, and layers are numbered in the order of the set. With "parameter_size", parameters are
+/// assigned from the largest to the smallest, each to the shard with the fewest elements. Error(Usage) for another `shard_by`, or unless
+/// `shards` is between 1 and 2^20.
 std::vector<int> shards_of(const ParameterSet& parameters, int shards, const std::string& shard_by);
 
 class GradientSharding {

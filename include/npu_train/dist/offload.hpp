@@ -15,8 +15,8 @@ namespace npu_train {
 /// averages are therefore in host memory too; the device keeps parameters and gradients. Each step copies the gradients to the host, where
 /// they are unscaled, clipped and applied, and copies the new values to the device.
 ///
-/// Forwards all other calls to the wrapped strategy. An optimizer and an WeightAverage get the parameters that setup() returns; if
-/// parameters are sharded, an WeightAverage gets on_device() as its model. A program that changes model parameters itself calls
+/// Forwards all other calls to the wrapped strategy. An optimizer and a WeightAverage get the parameters that setup() returns; if
+/// parameters are sharded, a WeightAverage gets on_device() as its model. A program that changes model parameters itself calls
 /// parameters_loaded() afterwards.
 class OffloadedStrategy final : public Strategy {
  public:
@@ -66,8 +66,8 @@ class OffloadedStrategy final : public Strategy {
   std::vector<at::Tensor> gradients_;  // host memory for the gradients of the copies, reused in each step
 };
 
-/// Returns the device tensors for `updated`, the result of setup() of `strategy`: the originals of an OffloadedStrategy's copies, otherwise
-/// `updated` itself. Valid until the next setup().
+/// Returns the device tensors that belong to `updated`, which setup() of `strategy` returned: for an OffloadedStrategy the originals of its
+/// copies, otherwise `updated` itself. Valid until the next setup().
 const ParameterSet& on_device(const Strategy& strategy, const ParameterSet& updated);
 
 }  // namespace npu_train

@@ -34,16 +34,17 @@ struct DistOptions {
   std::string backend = "auto";     ///< transport of gradients: gloo | nccl | hccl | auto: chosen by the device, gloo on a CPU
   std::string reduction = "auto";   ///< ordered: all_to_all, sum in rank order, all_gather | native: the transport's all_reduce | auto:
                                     ///< native on nccl and hccl if all other options allow it, else ordered
-  std::string group_size = "none";  ///< number of ranks per group: gradients are added inside each group, then between the first ranks of
-                                    ///< groups, which return the sums: none | N | auto: the ranks of one machine; selects native sums
+  std::string group_size = "none";  ///< number of ranks per group: none | N | auto: the ranks of one machine. Gradients are added inside
+                                    ///< each group, then between the first ranks of the groups, which send the sums back. Groups select
+                                    ///< native sums
   std::string reduce = "auto";  ///< window: reduced once per window | micro_batch: once per micro-batch, in order | auto: micro_batch with
                                 ///< sharded gradients if the other options allow it, else window
   std::string reduce_dtype = "fp32";  ///< dtype of fp32 gradients when sent: fp32 | bf16 (half the bytes; added in fp32, rounded twice)
-  std::string compression = "none";   ///< Compression::parse(): none | bf16 | fp16 | int8 | topk:SHARE | ratio:R | powersgd:RANK, topk and
-                                      ///< ratio also with "+" and a value encoding; no effect in one process
-  int64_t compression_start = 0;      ///< number of first steps that send uncompressed gradients
-  std::string shard_by = "elements";  ///< unit of division among ranks for zero1 and zero2: elements, evenly | layer, parameter_size:
-                                      ///< complete parameters, as shards_of() does with one shard per rank
+  std::string compression = "none";   ///< Compression::parse(): none | bf16 | fp16 | int8 | topk:SHARE | ratio:R | powersgd:RANK; after
+                                      ///< topk and ratio, "+" and a value encoding may follow; no effect in one process
+  int64_t compression_start = 0;      ///< number of steps at the start of a run that send uncompressed gradients
+  std::string shard_by = "elements";  ///< what zero1 and zero2 divide among ranks: elements (evenly) | layer, parameter_size: complete
+                                      ///< parameters, as shards_of() assigns them with one shard per rank
   std::string shard_size = "auto";    ///< number of ranks among which zero1 to zero3 divide the state; each group of that size has a copy
                                       ///< (HSDP): N | auto: the ranks of one machine if all machines have equally many, else all ranks
   std::string offload = "none";  ///< none | optimizer: the optimizer runs on the host; the host has its state, the masters that it updates
@@ -56,17 +57,17 @@ struct DistOptions {
   bool debug = false;            ///< compares every collective with those of the other ranks before it runs; slow
   static const ConfigTable<DistOptions>& config_table();
 
-  /// Returns the members that a preset sets, by key. `communication` reduces traffic between machines: groups of 8 ranks, between groups
-  /// the largest elements in 8 bits, and at most four buckets in flight. Error(Usage) for an unknown name.
+  /// Returns the members that a preset sets, by key. `communication` reduces traffic between machines: it forms groups of 8 ranks, sends
+  /// only the largest elements between groups, in 8 bits, and has at most four buckets in flight. Error(Usage) for an unknown name.
   static ConfigNode preset_values(const std::string& preset);
-  /// Returns the options of a preset, for a program: setting `preset` itself changes no other member.
+  /// Returns the options of a preset. Programs need this function, because setting `preset` itself changes no other member.
   static DistOptions of_preset(const std::string& preset);
 
-  /// Returns these options without auto in `reduction` and `reduce`, for gradients that `transport` sends (ProcessGroup::transport).
+  /// Returns these options with auto resolved in `reduction` and `reduce`, for gradients that `transport` sends (ProcessGroup::transport).
   DistOptions resolved(const std::string& transport, Sharding sharding = Sharding::None) const;
   /// Parses `compression`. Error(Usage) if it is not valid, or contradicts another option.
   Compression compressed() const;
-  /// Resolves `shard_size` for a group. Error(Usage) unless it divides the number of ranks and, without sharding, equals it.
+  /// Resolves `shard_size` for a group. Error(Usage) unless it divides the number of ranks; without sharding, it must equal that number.
   int shard_size_of(const ProcessGroup& group, Sharding sharding) const;
   /// Throws Error(Usage) if `group_size` is not valid, or contradicts another option.
   void check_groups() const;

@@ -17,7 +17,7 @@ class ProcessGroup;
 ///
 /// Every decision of a loop must be the same on every rank: it is computed from numbers that are equal on all ranks, or made by sums(),
 /// any(), of_main(), from_main() or Strategy::decide(). docs/rooms/train.md lists each decision. Every rank makes the same calls in the
-/// same order, and a call that waits for other ranks throws Error(Peer) if it loses one.
+/// same order, and a call that waits for other ranks throws Error(Peer) if a rank is lost.
 class Ranks {
  public:
   virtual ~Ranks() = default;
@@ -26,11 +26,12 @@ class Ranks {
   virtual int size() const { return 1; }
   /// Whether this is the rank that writes files and prints.
   bool is_main() const { return rank() == 0; }
-  /// Returns the number of this rank's k-th micro-batch of a window among those of all ranks, both counted from 0. Random numbers are keyed
-  /// by it: one process that accumulates the micro-batches in this order draws the same numbers.
+  /// Returns the index of this rank's k-th micro-batch among the micro-batches of all ranks in a window; both indices start at 0. Random
+  /// numbers are keyed by the result, so one process that accumulates the micro-batches in this order draws the same numbers.
   int64_t micro_batch_number(int64_t k) const { return k * size() + rank(); }
 
-  /// Returns the sums over ranks of numbers on the host, added in fp64 in rank order: the same bits on each. Waits for the other ranks.
+  /// Returns the sums over ranks of numbers on the host, added in fp64 and in rank order, so every rank gets the same bits. Waits for the
+  /// other ranks.
   virtual std::vector<double> sums(std::vector<double> own) { return own; }
   double sum(double own) { return sums({own})[0]; }
   /// Whether `own` is true on at least one rank.

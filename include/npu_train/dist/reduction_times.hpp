@@ -15,9 +15,11 @@ struct ReductionTimes {
   struct Bucket {
     int64_t bytes = 0;          ///< sent by this rank to others
     int64_t between_bytes = 0;  ///< part of `bytes` that was sent to other groups of ranks (dist.group_size)
-    Span exchange{};            ///< from the complete bucket until the parts of all ranks, or the native sum, have arrived
-    Span between{};  ///< with groups of ranks, on the first rank of each: from the sum of its group until the sum of all groups has arrived
-    Span gather{};   ///< from the sum of this rank's part, or group, until all sums have arrived; empty with one native sum
+    Span exchange{};            ///< from the completion of the bucket until the parts of all ranks, or the native sum, have arrived
+    Span between{};  ///< with groups of ranks, on the first rank of each: from the arrival of its group's sum until the arrival of the sum
+                     ///< of all groups
+    Span gather{};   ///< from the time at which this rank has the sum of its part, or of its group, until all sums have arrived; empty if a
+                     ///< single native sum is the result
   };
 
   double backward = 0;  ///< end of the backward pass

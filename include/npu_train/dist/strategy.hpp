@@ -1,5 +1,5 @@
-/// Interface to all differences between one and several processes in a step. The step calls a Strategy and never asks how many processes
-/// there are.
+/// Interface for everything in a step that differs between one process and several. The step calls a Strategy and never asks how many
+/// processes there are.
 ///
 ///   broadcast(tensors)           weights and buffers of the main rank, before training begins
 ///   setup(parameters)            before the optimizer is made: returns the parameters that this rank updates
@@ -44,7 +44,7 @@ using UnitForward = std::function<at::Tensor(const at::Tensor&)>;
 
 // The differences between one and several processes in a step.
 
-/// Weight of a window, as a number on the host: of one rank, or summed over ranks.
+/// Weight of a window on one rank, or summed over ranks. The numbers are on the host.
 struct WindowWeight {
   double loss = 0;  ///< sum of StepOutput::weight, by which mean losses are weighted
   double samples = 0;
@@ -64,8 +64,8 @@ class ErrorFeedback {
   virtual ~ErrorFeedback() = default;
 
   virtual CompressionState state() const = 0;
-  /// Continues with a state that any number of ranks saved; an empty State resets it. Slices are those of state(), or complete tensors. Not
-  /// allowed in the middle of a step.
+  /// Loads a state, which any number of ranks may have saved; an empty State resets the errors. A divided tensor in `saved` is this rank's
+  /// slice, as in state(), or complete. Not allowed in the middle of a step.
   virtual void load(const State& saved) = 0;
   /// Sets the loss scale of the window that begins.
   virtual void set_gradient_scale(double scale) = 0;
@@ -88,7 +88,7 @@ class Strategy {
 
   /// Returns the ranks, which exchange numbers, texts and decisions between steps.
   virtual Ranks& ranks() const = 0;
-  /// State of which each rank updates and stores only a part.
+  /// Returns which state the ranks divide: each rank updates and stores only its part.
   virtual Sharding sharding() const { return Sharding::None; }
   /// Returns nullptr if no errors of compressed gradients are carried from step to step.
   virtual ErrorFeedback* error_feedback() { return nullptr; }
@@ -105,7 +105,8 @@ class Strategy {
   virtual ParameterSet setup(const ParameterSet& trained) = 0;
   /// Replaces the content of each tensor by its content on the main rank.
   virtual void broadcast(const std::vector<at::Tensor>& tensors) = 0;
-  /// Updates copies of the parameters that were given to setup(). Call it after they were loaded, from a checkpoint for example.
+  /// Updates the copies, if any, of the parameters that were given to setup(). Call it after the parameters were loaded, from a checkpoint
+  /// for example.
   virtual void parameters_loaded() {}
   /// Gathers complete tensors from slices: `slices[i]` belongs to the i-th parameter that setup() returned, and `whole[i]` gets, in its own
   /// dtype, the content of `slices[i]` from all ranks. An undefined `whole[i]` is not needed on this rank.
@@ -113,28 +114,29 @@ class Strategy {
   /// Whether this rank writes its slices into checkpoints; false if another rank writes the same slices.
   virtual bool writes_slices() const { return true; }
 
-  /// Begins a window. `micro_batches`: their number on this rank, 0 or more.
+  /// Begins a window. `micro_batches`: number of micro-batches on this rank, 0 or more.
   virtual void begin_window(int64_t micro_batches) = 0;
   /// Begins a forward pass, and returns `has_batch`. If parameters are sharded, every rank makes the call. Outside of windows, a rank that
   /// has no batch left calls it with `has_batch` false: it takes part in the passes of other ranks, until no rank has a batch left.
   virtual bool begin_forward(bool has_batch) { return has_batch; }
   /// Runs the backward pass, which adds to the gradients. `last`: the last one of the window, during which gradients may be reduced.
   virtual void backward(const at::Tensor& loss, bool last) = 0;
-  /// Ends a micro-batch in a window whose passes wait for other ranks themselves (SyncBatchNorm): called after the backward pass, and once
-  /// for each micro-batch that other ranks have and this one does not. Afterwards, gradients that are reduced per micro-batch are sums on
-  /// every rank. It is not called in other windows.
+  /// Ends a micro-batch in a window whose passes themselves wait for other ranks (SyncBatchNorm). It is called after the backward pass, and
+  /// once for each micro-batch that other ranks have and this one does not. Afterwards, gradients that are reduced per micro-batch are sums
+  /// on every rank. It is not called in other windows.
   virtual void end_micro_batch() {}
   /// Finishes the reduction after the last backward pass, or without one on a rank that has no batch: the gradients of the parameters that
-  /// setup() returned become sums over ranks. Returns the window's weight over all ranks, which is sent with them for the unscaling.
+  /// setup() returned become sums over ranks. Returns the window's weight over all ranks. The weight is sent with the gradients, because
+  /// unscaling needs it.
   virtual WindowWeight finish_gradients(const WindowWeight& own) = 0;
   /// Returns the timing of the last window's gradient reduction; without buckets if no gradients are sent.
   virtual ReductionTimes reduction_times() const { return {}; }
-  /// Sums `own` elementwise over ranks, in place. Sums of integers, and so of SquaredNorm::parts, are exact in any order; those of
+  /// Sums `own` elementwise over ranks, in place. Sums of integers, such as SquaredNorm::parts in int64, are exact in any order. Sums of
   /// floating-point numbers are equal on every rank.
   virtual void add_over_ranks(at::Tensor& /*own*/) {}
-  /// Agrees with all ranks on the values of a step, in place. The only agreement of a step, in addition to the reduction of gradients.
+  /// Agrees with all ranks on the values of a step, in place. Apart from the reduction of gradients, it is the only agreement of a step.
   virtual void agree(StepAgreement& step) = 0;
-  /// Ends a step after the optimizer, also if it was skipped: every rank gets all parameters, unless they are sharded.
+  /// Ends a step, after the optimizer's update or after a skipped update: every rank gets all parameters, unless they are sharded.
   virtual void finish_step() = 0;
   /// Makes decisions between steps that must be the same on every rank, such as to stop: sets the bits of this rank, and returns the bits
   /// that any rank has set. Does not wait: with several ranks, agree() sends the bits, so the result may be one step late. decide(0)

@@ -1,4 +1,4 @@
-/// Where the values of a run go: one object for each name in output.logger, on the main rank.
+/// The destinations of a run's values: one object for each name in output.logger, on the main rank.
 ///
 ///   struct Printed final : npu_train::Logger {
 ///     std::string what() const override { return "stdout"; }
@@ -28,7 +28,7 @@ struct LoggedRow {
   int64_t epoch = 0;
   int64_t step = 0;  ///< steps taken
   Scalars values{};
-  /// Returns the name of a value by which it differs from those of other phases: train/loss, val/loss; a name of Trainer::log is unchanged.
+  /// Returns the name of a value with its phase as prefix: train/loss, val/loss. A name of Trainer::log is unchanged.
   std::string full_name(const std::string& name) const { return phase == "log" ? name : phase + "/" + name; }
 };
 
@@ -38,25 +38,26 @@ struct LoggedImage {
   int64_t height = 0, width = 0, channels = 0;
 };
 
-/// The distribution of values: counts[i] counts values from limits[i - 1] (the first: from -infinity) to below limits[i].
+/// The distribution of values: counts[i] is the number of values that are at least limits[i - 1] and below limits[i]; counts[0] has no
+/// lower limit.
 struct LoggedHistogram {
   double min = 0, max = 0, count = 0, sum = 0, sum_of_squares = 0;
   std::vector<double> limits{}, counts{};
-  int64_t not_finite = 0;  ///< values that are NaN or infinite, which nothing else counts
+  int64_t not_finite = 0;  ///< number of values that are NaN or infinite, which the other fields exclude
 };
 
 /// The run that is logged.
 struct LoggedRun {
-  std::string dir;                     ///< its folder
+  std::string dir;                     ///< folder of the run
   std::string name{};                  ///< output.name, or the names of model and data
-  ConfigNode config{};                 ///< resolved
+  ConfigNode config{};                 ///< the resolved configuration
   std::vector<std::string> columns{};  ///< names of values that will be logged, after epoch, step and phase
-  /// Set for a resumed run: the first step whose values are logged again. What an earlier part of the run logged from there on is obsolete,
-  /// except `kept`.
+  /// Set for a resumed run: the first step whose values are logged again. The values that an earlier part of the run logged from this step
+  /// on are obsolete, except `kept`.
   std::optional<int64_t> from{};
   std::optional<int64_t> items_from{};  ///< the same for texts, images and histograms
   std::vector<LoggedRow> kept{};        ///< rows of step `from` that precede the position of the resume; they are not logged again
-  std::string earlier_csv{};            ///< all rows of metrics.csv that precede this position, with these columns
+  std::string earlier_csv{};            ///< all rows of metrics.csv that precede the position of the resume, with `columns`
 };
 
 /// How a run, or a part of it, ended.
@@ -76,12 +77,13 @@ class Logger {
   /// Called once, before any other call.
   virtual void begin(const LoggedRun& run) = 0;
   virtual void log(const LoggedRow& row) = 0;
-  /// What TrainLoop::log_text(), log_image() and log_histogram() get. Return false if the destination does not keep such things.
+  /// Log the values of TrainLoop::log_text(), log_image() and log_histogram(). Return false if the destination does not store values of
+  /// this kind.
   virtual bool log_text(const std::string& /*name*/, const std::string& /*text*/, int64_t /*step*/) { return false; }
   virtual bool log_image(const std::string& /*name*/, const LoggedImage& /*image*/, int64_t /*step*/) { return false; }
   virtual bool log_histogram(const std::string& /*name*/, const LoggedHistogram& /*histogram*/, int64_t /*step*/) { return false; }
-  /// Called at the end of fit(), and when the trainer is destroyed if values were logged since; another fit() may log and end again. The
-  /// last call counts: an error may follow a good end.
+  /// Called at the end of fit(), and when the trainer is destroyed if values were logged after that. Another fit() may log values and end
+  /// again. The last call counts, because an error may follow a successful end.
   virtual void end(LoggedEnd /*how*/) {}
 };
 

@@ -22,7 +22,7 @@ struct Parts;
 struct ModelTuning {
   std::vector<std::string> freeze{};    ///< name patterns of the parameters that are not trained (nn/module_state.hpp)
   std::optional<LoraOptions> lora{};    ///< low-rank adapters; if set, only they are trained
-  WeightSet weights = WeightSet::Auto;  ///< set to load if a file or checkpoint has two
+  WeightSet weights = WeightSet::Auto;  ///< the set of weights to load if a file or checkpoint has two sets
   bool allow_unused_classes = false;    ///< allows more outputs than the data have classes
 };
 
@@ -37,7 +37,7 @@ class ModelParts : public ModelRegistry {
   PartConfig resolve(const PartConfig& part, const std::string& path, ConfigProblems& problems) const;
   /// Error(Usage) for invalid options.
   ModelTuning tuning(const PartConfig& part, const std::string& path) const;
-  /// Returns the part without these keys.
+  /// Returns the part without the additional keys.
   PartConfig without_tuning(const PartConfig& part) const;
 
  private:
@@ -45,8 +45,8 @@ class ModelParts : public ModelRegistry {
 };
 
 /// Freezes parameters and adds adapters as configured in `part`; logs each in one line. Adapters are initialised from `seed`. The model's
-/// weights must be loaded. If an adapter is read from `lora.from`, the returned part has its options instead, so that a checkpoint does not
-/// need the file again. Errors: those of freeze_parameters() and apply_lora().
+/// weights must be loaded. If an adapter is read from `lora.from`, the returned part has the adapter's options instead, so that a
+/// checkpoint does not need the file again. Errors: those of freeze_parameters() and apply_lora().
 PartConfig tune(Model& model, const PartConfig& part, const Parts& parts, uint64_t seed);
 
 /// Merges the adapter in the file `model.lora.from`, if that key is set, into the weights, for uses other than training.

@@ -51,17 +51,17 @@ struct Parts {
   LoggerRegistry loggers{"logger", "a program adds its own with parts.loggers.add"};
   DeviceRegistry devices{"device"};  ///< kinds in addition to cpu, cuda, npu and sim_npu, by name
   ObserverRegistry observers{};      ///< sections of observers, such as `dump` of npu_train::tools
-  /// Returns the processes that train together, if the program provides them. Empty function: the processes of the launch to which this one
-  /// belongs.
+  /// Returns the processes that train together, if the program provides them. If the function is empty, these are the processes of the
+  /// launch to which this process belongs.
   std::function<std::shared_ptr<ProcessGroup>(const DistOptions&)> process_group{};
 };
 
 /// Returns all built-in parts; callbacks, devices and observers are empty.
 Parts builtin_parts();
 
-/// Registers the devices of `parts` with the process, permanently. A kind whose name is already known is kept. A check of a configuration
-/// calls it, so only programs that call Device::parse or resolve_device before that need it. Error(Usage) for a factory that returns null,
-/// or a backend with a different name.
+/// Registers the devices of `parts` with the process, permanently. A kind whose name is already known is kept. check_config() and
+/// load_config() call this function, so only programs that call Device::parse or resolve_device before them need to call it. Error(Usage)
+/// for a factory that returns null, or a backend with a different name.
 void register_devices(const Parts& parts);
 
 }  // namespace npu_train

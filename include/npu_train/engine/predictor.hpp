@@ -44,8 +44,9 @@ class ImagePreparation {
 
   /// Returns an image file as float32 [3, height, width], normalised. Error(Data) if it cannot be read.
   at::Tensor read(const std::string& path) const;
-  /// Returns pixels of a program as read() returns a file with the same ones, bit for bit, unless files are decoded at a smaller scale
-  /// (Resampling::exact, which is the default). They are only read, and only during the call. Error(Usage) as in Image::view.
+  /// Prepares pixels in the memory of a program. The result has the same bits as that of read() for a file with the same pixels if
+  /// Resampling::exact is true (the default); otherwise read() may decode a file at a smaller scale. The pixels are only read, and only
+  /// during the call. Error(Usage) as in Image::view.
   at::Tensor prepare(const ImageView& pixels) const;
   /// Returns the image without normalisation: uint8 [height, width, 3], RGB. Error(Data) if it cannot be read.
   at::Tensor read_bytes(const std::string& path) const;
@@ -84,9 +85,9 @@ std::vector<Answer> top_answers(const at::Tensor& logits, const std::vector<std:
 class Predictor {
  public:
   /// Uses the model of a source (model_from) with the validation transforms of the checkpoint's run. Without a checkpoint, images are
-  /// prepared as the files next to the weights describe: preprocessor_config.json (Hugging Face), or pretrained_cfg in config.json (timm);
-  /// without such a file, as for ImageNet. Errors: those of model_from(), and Error(Checkpoint) for a preparation that the transforms do
-  /// not support.
+  /// prepared as the files next to the weights describe: preprocessor_config.json (Hugging Face), or pretrained_cfg in config.json (timm).
+  /// If there is no such file, they are prepared as for ImageNet. Errors: those of model_from(), and Error(Checkpoint) for a preparation
+  /// that the transforms do not support.
   static Predictor from_source(const ModelSource& source, const std::string& device = "auto", const Parts& parts = builtin_parts());
 
   /// Uses the model of a checkpoint (with the averaged weights if it has any) and its validation transforms. `checkpoint` is a checkpoint,
@@ -111,9 +112,9 @@ class Predictor {
   /// cannot be read.
   at::Tensor read_image(const std::string& path) const { return preparation_.read(path); }
   /// Returns fp32 logits [1, classes] on the host for an image in the memory of the program, or [N, classes] for N images, which are
-  /// computed as one batch. The pixels are only read, and only during the call. They are prepared as those of a file (see
-  /// ImagePreparation::prepare), so the logits of a file with the same pixels, in a batch of the same size, have the same bits.
-  /// Error(Usage) as in Image::view; for N images the message names the image.
+  /// computed as one batch. The pixels are only read, and only during the call. They are prepared like the pixels of a file (see
+  /// ImagePreparation::prepare), so a file with the same pixels gives logits with the same bits in a batch of the same size. Error(Usage)
+  /// as in Image::view; for N images the message names the image.
   at::Tensor predict(const ImageView& image) const { return predict(std::vector<ImageView>{image}); }
   at::Tensor predict(const std::vector<ImageView>& images) const;
   /// Returns the `top` most probable classes of an image.
@@ -127,7 +128,7 @@ class Predictor {
   const std::vector<std::string>& classes() const { return classes_; }
   /// Returns the meaning that the task of the checkpoint's run declares; OneClass without a checkpoint.
   OutputMeaning meaning() const { return meaning_; }
-  /// Returns the checkpoint from which the weights are; "" if they are from another file. why() returns the reason for choosing it.
+  /// Returns the checkpoint that contains the weights; "" if they are from another file. why() returns the reason for choosing it.
   const std::string& checkpoint() const { return checkpoint_; }
   const std::string& why() const { return why_; }
   /// Whether the weights are averages.
@@ -159,8 +160,8 @@ struct OfflineImages {
   bool aipp = false;
 };
 
-/// Returns the images that the model accepts. Error(Data) unless it has one input for RGB images (fp32 or fp16 [batch, 3, height, width];
-/// with AIPP bytes [batch, height, width, 3]) and a floating-point output [batch, classes].
+/// Returns the kind of images that the model accepts. Error(Data) unless it has one input for RGB images (fp32 or fp16 [batch, 3, height,
+/// width]; with AIPP bytes [batch, height, width, 3]) and a floating-point output [batch, classes].
 OfflineImages images_of(const OfflineModel& model);
 
 class OfflinePredictor {
@@ -168,10 +169,10 @@ class OfflinePredictor {
   /// Error(Data) as in images_of().
   OfflinePredictor(OfflineModel model, ImagePreparation preparation);
 
-  /// Returns fp32 logits [images, classes] of image files. Images are computed in the largest compiled batches that they fill; the
-  /// rest is padded. Error(Data) if a file cannot be read, or the preparation produces another size than the model's input. With `bad`,
-  /// calls it with the image's number instead; the logits are then NaN. With `progress`, calls it after each batch with the number of
-  /// images so far.
+  /// Returns fp32 logits [images, classes] of image files. Images are computed in the largest compiled batches that they fill; the rest is
+  /// padded. Error(Data) if a file cannot be read, or the preparation produces another size than the model's input. If `bad` is given, it
+  /// is called with the image's number instead of throwing the error, and the logits of the image are NaN. If `progress` is given, it is
+  /// called after each batch with the number of images so far.
   using OnBadImage = std::function<void(size_t image, const Error& error)>;
   using OnProgress = std::function<void(size_t done)>;
   at::Tensor logits(const std::vector<std::string>& paths, const OnBadImage& bad = {}, const OnProgress& progress = {});

@@ -31,7 +31,7 @@ struct OutputOptions {
 /// Section `amp`.
 struct AmpOptions {
   std::vector<std::string> fp32_modules{};           ///< blocks ("head", "layer4") and classes of layers ("LayerNorm") that compute in fp32
-  std::vector<std::string> low_precision_modules{};  ///< exceptions from fp32_modules; also normalisation layers that `*-true` casts
+  std::vector<std::string> low_precision_modules{};  ///< exceptions from fp32_modules; also normalisation layers that `*-true` modes cast
   std::vector<std::string> fp32_ops{};               ///< operators that compute in fp32 ("softmax", "gelu"), see precision/fp32_ops.hpp
   static const ConfigTable<AmpOptions>& config_table();
 };
@@ -48,7 +48,7 @@ struct RunConfig {
   PartConfig data{};
   PartConfig task{.name = "classifier"};
   PartConfig optimizer{.name = "sgd"};
-  NamedParts optimizers{};  ///< optimizers of an AlternatingTask, by its names; one that is not listed is as `optimizer`
+  NamedParts optimizers{};  ///< optimizers of an AlternatingTask, by name; an unlisted one has the options of `optimizer`
   PartConfig lr_scheduler{.name = "constant"};
   TrainerOptions trainer{};
   GradScalerOptions grad_scaler{};
@@ -67,15 +67,16 @@ struct RunConfig {
 /// line, column, the given value, the allowed values, the nearest name. The options of the parts are checked against `parts`.
 RunConfig load_config(const std::string& path, const std::vector<std::string>& overrides = {}, const Parts& parts = builtin_parts());
 
-/// Converts a node that was read before. A disabled section counts as absent.
+/// Converts a parsed configuration. A disabled section counts as absent.
 RunConfig bind_config(const ConfigNode& node, const Parts& parts = builtin_parts());
 
-/// Returns a node that was read before with the present names of sections and keys that earlier versions named otherwise. bind_config()
-/// accepts both.
+/// Returns `node` with the current names of those sections and keys that had other names in earlier versions. bind_config() accepts both
+/// the current and the earlier names.
 ConfigNode with_present_names(ConfigNode node);
 
 /// Checks a struct that was filled in code as load_config() checks a file: the tables, the options of the parts, and contradictions between
-/// keys. Error(Usage) lists all errors. Opens no file and no device, but registers the devices of `parts`; the Trainer calls it first.
+/// keys. Error(Usage) lists all errors. Opens no file and no device, but registers the devices of `parts`. The constructor of Trainer calls
+/// this function.
 void check_config(const RunConfig& config, const Parts& parts = builtin_parts());
 
 /// Returns the keys ("average.decay") that were changed but have no effect, because their section has `enabled: false`.
@@ -100,7 +101,7 @@ inline constexpr const char* kLeftToData = "(left to the data)";
 /// configuration of train_app: it has an error, or names no model or no data.
 std::optional<ConfigNode> comparable_config(const ConfigNode& node, std::string& why, const Parts& parts = builtin_parts());
 
-/// Returns the model's part; if the configuration leaves options open that the data determine (classes, image size), they are filled in.
+/// Returns the model's part. Fills in options that the data determine (classes, image size), unless they are set.
 PartConfig with_data_defaults(PartConfig model, const DatasetInfo& info, int64_t image_size, const Parts& parts);
 
 }  // namespace npu_train

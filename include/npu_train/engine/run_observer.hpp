@@ -43,7 +43,7 @@ struct RunView {
   Precision* precision = nullptr;
   Optimizer* optimizer = nullptr;
   TrainLoop* loop = nullptr;
-  const char* building = "";  ///< for messages: "the data set was opened"; `remedy`: an alternative that needs less memory
+  const char* building = "";  ///< `building`: for messages ("the data set was opened"); `remedy`: an alternative that needs less memory
   const char* remedy = "";
 };
 

@@ -19,13 +19,14 @@ struct TorchCheckpointFiles {
 /// Writes a checkpoint into `folder` as two files for `torch.load(path, weights_only=True)`:
 ///
 ///   best_model_epoch_N.pth   {model_state_dict, optimizer_state_dict, epoch: N, best_accuracy}; N is the number of finished epochs
-///   training_history.pth     {train_loss, train_acc, val_loss, val_acc}: a list each, with an entry for each of these epochs
+///   training_history.pth     {train_loss, train_acc, val_loss, val_acc}: four lists, with one entry for each finished epoch
 ///
 /// The weights have torchvision's names, or the model's own; the three projections of a ViT with qkv: split, and their optimizer state, are
-/// joined into torchvision's one. The state is for torch.optim.SGD, Adam or AdamW over `model.parameters()`, with the learning rate of the
-/// last step. With `no_decay` there are two groups; the second has the parameters with at most one dimension, or named "bias". Accuracies
-/// are in percent; nan for an epoch without validation. The weights are the averages, which a run validates, if the checkpoint has
-/// them; `set` can choose. best_accuracy is the val_acc of the written weights, or None if they were not validated.
+/// joined into torchvision's single projection. The state is for torch.optim.SGD, Adam or AdamW over `model.parameters()`, with the
+/// learning rate of the last step. With `no_decay` there are two groups; the second has the parameters with at most one dimension, or named
+/// "bias". Accuracies are in percent; nan for an epoch without validation. If the checkpoint has averages, which the run validates, these
+/// are written as the weights; `set` can choose the other weights. best_accuracy is the val_acc of the written weights, or None if they
+/// were not validated.
 ///
 /// `from` is a checkpoint or a run folder. From a run folder, the best checkpoint is used or, if there is none, the last. A checkpoint
 /// outside its run folder has no history, so the second file is not written. Error(Usage) for an optimizer that torch.optim does not have,

@@ -26,8 +26,8 @@ class TrainLoop;
 ///
 /// Random numbers: the order of samples, their augmentation and the initial weights of the configuration's model belong to the run, as do
 /// all draws with `rng: portable`. With `rng: native`, dropout draws from libtorch's default generators, which belong to the process.
-/// Between calls these have the program's state, but trainers that run in several threads at once share them, so that their masks depend on
-/// timing. `rng: portable` makes such trainings repeatable.
+/// Between calls, these generators have the program's state. Trainers that run in several threads at once share them, so their dropout
+/// masks depend on timing. `rng: portable` makes such trainings repeatable.
 ///
 /// Threads: one thread at a time may use a trainer; a concurrent call is an Error(Usage), except request_stop(). Several trainers may run
 /// in several threads, each with its own log. A moved-from trainer can be destroyed and assigned to; any other call is an Error(Usage).
@@ -43,7 +43,7 @@ class Trainer {
 
   /// Trains the configuration's model on its data.
   RunResult fit();
-  /// Trains your task on your data; `val` may be null. The configuration's data set is not used, its model only if `task` is null.
+  /// Trains your task on your data; `val` may be null. The configuration's data set is not used. Its model is used only if `task` is null.
   RunResult fit(std::shared_ptr<Task> task, std::shared_ptr<const Dataset> train, std::shared_ptr<const Dataset> val = nullptr);
   RunResult fit(std::shared_ptr<Task> task, std::shared_ptr<IterableDataset> train, std::shared_ptr<const Dataset> val = nullptr);
 
@@ -64,7 +64,7 @@ class Trainer {
   Scalars validate();
   /// Returns the model's outputs for `input` [N, ...], in evaluation mode, as fp32 on the host.
   at::Tensor predict(const at::Tensor& input);
-  /// Returns all outputs for the inputs of a batch, for models with several.
+  /// Returns all outputs for the inputs of a batch, for models with several inputs or outputs.
   Outputs predict(const Batch& batch);
 
   /// Computes one window with one update, for a program with its own loop.

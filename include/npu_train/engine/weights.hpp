@@ -20,7 +20,7 @@ struct Parts;
 /// The tensors of a file and their origin.
 struct WeightsFile {
   NamedTensors tensors{};
-  bool averages = false;                      ///< they are averages
+  bool averages = false;                      ///< the tensors are averages
   std::string chosen{};                       ///< the chosen set, for a log: "the averages 'state_dict_ema'"; "" if the file has only one
   std::map<std::string, int64_t> integers{};  ///< integers in a .pth next to its tensors, such as model_args.n_head of nanoGPT
   std::string checkpoint{};                   ///< folder of the tensors, if it is a checkpoint of npu_train
@@ -31,10 +31,11 @@ struct WeightsFile {
 /// - a .safetensors file, or a .pth, .pt, .bin or .ckpt of PyTorch (read without executing code),
 /// - an index of several such files next to it (model.safetensors.index.json, pytorch_model.bin.index.json),
 /// - a checkpoint folder of npu_train (its model, with merged adapters), its ema.safetensors (the same model with its averages), or a
-/// Hugging Face folder with one of the files above. Two sets of weights are in a checkpoint of a run with `average.enabled`, and in a file
-/// with `state_dict_ema` or `model_ema` next to `state_dict` or `model`, as written by timm and torchvision's references; `set` chooses
-/// one. Error(Data) or Error(Checkpoint) if it is none of these. Error(Checkpoint) if an index names files outside its folder, missing
-/// files, other indices, or a tensor twice; or if `set` is Ema and there are no averages.
+///   Hugging Face folder with one of the files above.
+/// A checkpoint of a run with `average.enabled` has two sets of weights. So does a file with `state_dict_ema` or `model_ema` next to
+/// `state_dict` or `model`, as written by timm and torchvision's references. `set` chooses one of the two. Error(Data) or Error(Checkpoint)
+/// if `path` is none of the above. Error(Checkpoint) if an index names files outside its folder, missing files, other indices, or a tensor
+/// twice; or if `set` is Ema and there are no averages.
 WeightsFile read_weights(const std::string& path, WeightSet set = WeightSet::Auto);
 /// Returns only the tensors of read_weights().
 NamedTensors read_weights_file(const std::string& path, WeightSet set = WeightSet::Auto);

@@ -51,7 +51,7 @@ struct OnnxExport {
   uint64_t data_bytes = 0;       ///< size of `data`
   std::vector<OnnxValue> inputs{}, outputs{};
   std::map<std::string, int64_t> operators{};  ///< number of nodes by ONNX operator
-  std::map<std::string, int64_t> recorded{};   ///< for each operator of the forward, by name ("aten::add.Tensor"), how often it occurs
+  std::map<std::string, int64_t> recorded{};   ///< number of occurrences of each operator of the forward, by name ("aten::add.Tensor")
   /// Decisions of the forward that depended on values and are now fixed in the file.
   std::vector<std::string> warnings{};
 };
@@ -61,8 +61,8 @@ struct OnnxExport {
 /// Outputs. The module's mode is restored.
 ///
 /// Error(Usage) names operator, layer and remedy. Causes: an operator that has no form in this opset, draws random numbers or is in
-/// training mode; a view that is read after a write to its memory, or vice versa; a number that the host reads; a size that depends on a
-/// free size, but not as a multiple; weights that are not fp32. Error(Checkpoint) if the file cannot be written.
+/// training mode; a tensor that is read after its memory was changed through another view; a number that the host reads; a size that
+/// depends on a free size, but not as a multiple; weights that are not fp32. Error(Checkpoint) if the file cannot be written.
 OnnxExport export_onnx(const Model& model, const Batch& example, const std::filesystem::path& to, const OnnxOptions& options = {});
 
 /// Exports a task; its inputs are the fields of the example that its forward reads.

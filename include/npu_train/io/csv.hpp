@@ -10,7 +10,7 @@
 
 namespace npu_train {
 
-/// Returns one line that ends with "\n", which readers of the RFC accept, for reports that people open in a terminal or a spreadsheet.
+/// Returns one line that ends with "\n", which readers of RFC 4180 accept, for reports that people open in a terminal or a spreadsheet.
 /// Cells with commas, quotes, or blanks at an end are quoted. Characters that control a terminal are escaped ("\x1b"), and a cell that a
 /// spreadsheet would compute (one that begins with = + - or @ and is not a number) gets the prefix "'". read_csv returns all other cells
 /// unchanged.

@@ -13,7 +13,7 @@
 
 namespace npu_train {
 
-/// Durability of a file: the moment until which `AtomicFile::commit` waits.
+/// Durability of a file: the state for which `AtomicFile::commit` waits.
 enum class Durability {
   Synced,   ///< the data and the name are on the disk: for files that must survive a crash of the machine
   Renamed,  ///< complete for every process, but after a crash of the machine possibly missing or empty. For thousands of small files that
@@ -87,15 +87,15 @@ void make_folder(const std::filesystem::path& folder);
 bool is_temporary_name(std::string_view file_name);
 
 /// Removes temporary files and folders that killed processes have left in `folder`: at once if their process ran on this machine and has
-/// ended, others after a day. Those whose final name satisfies `mine(name)` are removed in any case: only the caller may write that name,
-/// because it holds the folder's lock, and it is not writing it yet. Returns the number that it removed.
+/// ended, others after a day. Leftovers whose final name satisfies `mine(name)` are removed in any case. `mine` selects names that only the
+/// caller may write (because it holds the folder's lock) and that it is not writing yet. Returns the number of removed files and folders.
 int remove_leftovers(const std::filesystem::path& folder, const std::function<bool(std::string_view name)>& mine = {});
 
 /// Returns `folder / name` for an untrusted name. Error(Checkpoint) unless the name is relative and has no "..", and no link in the path
 /// leads out of `folder`.
 std::filesystem::path safe_join(const std::filesystem::path& folder, std::string_view name);
 
-/// A regular file opened for reading at any offset. Reads are limited to the size that it had when it was opened.
+/// A regular file opened for reading at any offset. Reads are limited to the size of the file when it was opened.
 class ReadableFile {
  public:
   explicit ReadableFile(std::filesystem::path path, ErrorKind kind = ErrorKind::Data);

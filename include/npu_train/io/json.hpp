@@ -124,7 +124,7 @@ void save_json(const std::filesystem::path& path, const Json& value);
 
 namespace npu_train::detail {
 
-/// Returns ["a", "b"], or [1, 2]; without a type, a list in braces is one of texts.
+/// Returns a JSON array such as ["a", "b"] or [1, 2]. Without a template argument, a list in braces is a list of texts.
 template <class T = std::string>
 Json json_list(const std::vector<T>& list) {
   auto out = Json::array();

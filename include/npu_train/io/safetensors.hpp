@@ -1,6 +1,6 @@
 /// Named tensors in a file without code: the safetensors format. Layout: 8 bytes little-endian length of the header, a JSON header (names,
 /// dtypes, shapes, byte ranges), the data without gaps. Reference: the format section of the safetensors documentation. We implement it
-/// ourselves, because the format's library is written in Rust. Every range is checked with the file before a tensor is read.
+/// ourselves, because the format's library is written in Rust. Every range is checked against the file before a tensor is read.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -2,7 +2,7 @@
 /// Far Are We to GPT-4V?", 2024): a vision transformer, a projector that joins each square of patches (by default four) into one vector,
 /// and a Llama that reads these vectors as part of a text and continues it. Parameters: vision.{class_embedding, patch, position_embedding,
 /// blocks.#}, projector.{norm, fc1, fc2}, language.{token_embedding, blocks.#, norm, head}. A block of the vision transformer has ln_1,
-/// attention.{q_proj, k_proj, v_proj, proj}, scale_1, ln_2, mlp.{fc1, fc2}, scale_2; for one of the language model see llama.hpp.
+/// attention.{q_proj, k_proj, v_proj, proj}, scale_1, ln_2, mlp.{fc1, fc2}, scale_2; for a block of the language model, see llama.hpp.
 #pragma once
 
 #include <cstdint>

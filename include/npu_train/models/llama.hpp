@@ -17,11 +17,11 @@ struct RopeScaling {
   /// Efficient Context Window Extension of Large Language Models", ICLR 2024
   std::string type = "none";
   double factor = 8;                ///< scaling factor; more than 0
-  double low_freq_factor = 1;       ///< llama3: wavelengths above original_context / low_freq_factor are scaled by `factor`,
-  double high_freq_factor = 4;      ///< those below original_context / high_freq_factor are not; interpolated in between
+  double low_freq_factor = 1;       ///< llama3: wavelengths above original_context / low_freq_factor are scaled by `factor`
+  double high_freq_factor = 4;      ///< llama3: wavelengths below original_context / high_freq_factor are kept; in between, interpolated
   int64_t original_context = 8192;  ///< largest number of tokens in the pretraining
-  double beta_fast = 32;            ///< yarn: frequencies with more rotations in the original context are kept,
-  double beta_slow = 1;             ///< those with fewer are divided by `factor`; interpolated in between
+  double beta_fast = 32;            ///< yarn: frequencies with more rotations in the original context are kept
+  double beta_slow = 1;             ///< yarn: frequencies with fewer rotations are divided by `factor`; in between, interpolated
   double attention_factor = 0;      ///< yarn: factor on rotated queries and keys; 0: 0.1 ln(factor) + 1
   static const ConfigTable<RopeScaling>& config_table();
 };

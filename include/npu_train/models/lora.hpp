@@ -53,7 +53,7 @@ std::vector<std::string> linear_layers(const torch::nn::Module& module);
 LoraReport apply_lora(torch::nn::Module& module, const LoraOptions& options);
 LoraReport apply_lora(Model& model, const LoraOptions& options);
 
-/// Adds each adapter to the weight of its layer and removes it; parameters stay frozen or trained. Returns the number of layers.
+/// Adds each adapter to the weight of its layer and removes the adapter. Frozen parameters stay frozen. Returns the number of layers.
 int64_t merge_lora(torch::nn::Module& module);
 int64_t merge_lora(Model& model);
 
@@ -68,7 +68,8 @@ NamedTensors merged_lora(const NamedTensors& tensors, double scale);
 
 /// An adapter under the names of a model.
 struct Adapter {
-  /// Rank, alpha and dropout. The adapted layers are its targets, and the replaced parameters of the model its also_train.
+  /// Rank, alpha and dropout of the adapter. `targets` contains the layers that it adapts, and `also_train` the parameters of the model
+  /// that it replaces.
   LoraOptions options{};
   NamedTensors tensors{};  ///< LAYER.lora_A.weight [rank, in], LAYER.lora_B.weight [out, rank], and the parameters of also_train
 };

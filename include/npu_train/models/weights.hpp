@@ -93,8 +93,8 @@ struct WeightsReport {
 std::vector<std::string> not_finite_tensors(const NamedTensors& tensors);
 
 /// Copies `tensors` into the parameters and buffers of `module`, converting dtype and device. In addition to equal names it accepts:
-/// - prefixes `module.`, `model.`, `_orig_mod.`, `state_dict.`, `model_state_dict.`, `net.` (also several) of wrappers and of checkpoints
-///   around the weights, unless the model uses the name with the prefix;
+/// - prefixes `module.`, `model.`, `_orig_mod.`, `state_dict.`, `model_state_dict.`, `net.`, or several of them, which wrappers and
+///   checkpoints add to names, unless the model uses the name with the prefix;
 /// - the names of timm and of Hugging Face's transformers for networks with torchvision's names, and those of torchvision's published ViT
 ///   files;
 /// - `q_proj.weight`, `k_proj.weight`, `v_proj.weight` for a fused `in_proj_weight` and the reverse, also for biases;

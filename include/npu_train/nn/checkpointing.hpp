@@ -11,8 +11,8 @@
 namespace npu_train {
 
 struct CheckpointingOptions {
-  /// Your own tensors that `fn` changes in place: the forward changes them, and the recomputation leaves their values as before it. Running
-  /// statistics and batch counters of normalisation layers are included automatically.
+  /// Your own tensors that `fn` changes in place. The forward changes them; the recomputation restores the values that they had before it.
+  /// Running statistics and batch counters of normalisation layers are included automatically.
   std::vector<at::Tensor> buffers;
 };
 
@@ -28,7 +28,7 @@ struct CheckpointingOptions {
 /// live until the backward pass, and `fn` must compute the same each time.
 ///
 /// libtorch's modules have no hooks, so a module cannot be checkpointed from outside: call this in your forward, or give a Model `blocks`.
-/// Without gradient mode it is fn(inputs). Error(Usage) from the backward pass if the recomputation differs from the forward.
+/// Without gradient mode, returns fn(inputs). Error(Usage) from the backward pass if the recomputation differs from the forward.
 std::vector<at::Tensor> checkpoint(const std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>& fn,
                                    const std::vector<at::Tensor>& inputs, const CheckpointingOptions& options = {});
 

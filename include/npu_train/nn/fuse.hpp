@@ -18,7 +18,7 @@ struct FuseOptions {
   /// Least share of time that a pattern must save, at most 1; a negative value allows the pattern to be slower. If the complete forward
   /// becomes slower (for a negative min_saving: slower than it allows), no pattern is kept.
   double min_saving = 0.3;
-  double max_memory_overhead = 1.2;  ///< limit on its weights and peak memory, relative to the separate operators
+  double max_memory_overhead = 1.2;  ///< limit on the pattern's weights and peak memory, relative to the separate operators
   double max_error = 1e-4;           ///< limit on the deviation, relative to the largest value of the separate operators' result
   /// Input of the model for the measurements, [N, channels, H, W] for images; use the batch size of later calls. Undefined: one random
   /// sample of Model::inputs.
@@ -68,8 +68,8 @@ struct FusedModel {
 ///
 /// The fused forward accepts any batch size and runs without gradients and autocast, in the dtype of the model's weights. If a forward
 /// branches differently than with the example, the separate operators run; if their weights were released (see keep_weights), this is an
-/// Error(Usage). A read of an intermediate result's memory without an operator (data_ptr) is not detected: such a layer must not be fused;
-/// `error` reveals it. fuse() leaves the module in evaluation mode.
+/// Error(Usage). Code that reads the memory of an intermediate result without an operator (data_ptr) is not detected, and its layer must
+/// not be fused; `error` shows the deviation. fuse() leaves the module in evaluation mode.
 ///
 /// For torch::nn::Linear the number of dimensions of the example matters: libtorch calls matmul for three and addmm for two, which count as
 /// different branches. Not fused: Conv2d with padding torch::kSame, and BatchNorm after Conv1d or transposed convolutions. Move and cast

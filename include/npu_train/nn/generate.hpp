@@ -48,11 +48,11 @@ int64_t sample_token(const at::Tensor& logits, const SamplingOptions& options, P
 /// complete forward. Error(Usage) for an empty prompt, for tokens outside of the vocabulary, and for a model whose input is not token ids.
 std::vector<int64_t> generate(const Model& model, const std::vector<int64_t>& prompt, const GenerateOptions& options = {});
 
-/// Returns the new tokens after each of several prompts, which are the rows of a batch. A row has the draws, and except for rounding the
-/// logits, of generate() with its prompt alone. `on_token` is called with each new token of a row; false ends the row. Its place in the
-/// batch is computed until all rows have ended. If a row is longer than the model's input, each token of each row takes a complete forward.
-/// Error(Usage) as for generate(), without prompts, and for a model that continues one text at a time (without Model::start_batch), unless
-/// there is no key-value cache.
+/// Returns the new tokens after each of several prompts, which are the rows of a batch. Each row has the same draws as generate() with its
+/// prompt alone and, except for rounding, the same logits. `on_token` is called with each new token of a row; false ends the row. The place
+/// of an ended row in the batch is computed until all rows have ended. If a row is longer than the model's input, each token of each row
+/// takes a complete forward. Error(Usage) as for generate(), if there are no prompts, and for a model that continues one text at a time
+/// (without Model::start_batch), unless key_value_cache is false.
 std::vector<std::vector<int64_t>> generate_batch(const Model& model, const std::vector<std::vector<int64_t>>& prompts,
                                                  const GenerateOptions& options = {},
                                                  const std::function<bool(size_t row, int64_t token)>& on_token = {});

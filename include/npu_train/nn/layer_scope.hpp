@@ -7,7 +7,7 @@
 ///     return npu_train::in_layer("encoder", x, [&](const at::Tensor& t) { return encoder->forward(t); });
 ///   }
 ///
-/// It is a USER_SCOPE of libtorch's RecordFunction, so profilers show the name, too. Without a listener it costs one branch.
+/// The declaration is a USER_SCOPE of libtorch's RecordFunction, so profilers show the name, too. Without a listener it costs one branch.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -39,8 +39,8 @@ class LayerScope {
   std::unique_ptr<detail::RecordedOp> record_;  // nullptr without a listener
 };
 
-/// Names a value that a forward computes, for a dump of `level: debug`, which has only such values and their gradients (msprobe's
-/// PrecisionDebugger.save). Returns `value`. To other levels and tools it is a declared layer that changes nothing.
+/// Names a value that a forward computes, and returns it. A dump of `level: debug` has only such values and their gradients (msprobe's
+/// PrecisionDebugger.save). To other levels and tools, the value is a declared layer that changes nothing.
 ///
 ///   const at::Tensor scores = npu_train::named_value("scores", at::matmul(q, k.transpose(-2, -1)));
 at::Tensor named_value(const std::string& name, const at::Tensor& value);

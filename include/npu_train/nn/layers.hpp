@@ -1,6 +1,5 @@
-/// Layers of the built-in networks that replace libtorch's own: parameters are allocated but not filled (the network initialises each
-/// once), and each call is a single dispatcher operator that autocast, emulation and profilers know. Attention and
-/// dropout that follow `rng:`.
+/// Layers of the built-in networks, which replace libtorch's own. Parameters are allocated but not filled, because the network initialises
+/// each once. Each call is a single dispatcher operator that autocast, emulation and profilers know. Attention and dropout follow `rng:`.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -36,8 +35,9 @@ class Conv2d : public torch::nn::Module {
   at::Tensor bias;  ///< undefined without bias
 };
 
-/// y = x W^T + b over the last dimension. Parameters: weight [out, in], bias [out]. Calls aten::linear, unlike torch::nn::Linear; with
-/// `packed`, calls packed_linear(), which is faster on some CPUs, and one autograd node. apply_lora() adds low-rank adapters (lora.hpp).
+/// y = x W^T + b over the last dimension. Parameters: weight [out, in], bias [out]. Calls aten::linear, unlike torch::nn::Linear. With
+/// `packed`, calls packed_linear(), which is faster on some CPUs and makes one autograd node. apply_lora() adds low-rank adapters
+/// (lora.hpp).
 class Linear : public torch::nn::Module {
  public:
   Linear(int64_t in, int64_t out, bool bias = true, bool packed = false);
@@ -74,10 +74,11 @@ at::Tensor with_adapter(const at::Tensor& weight, const at::Tensor& a, const at:
 
 /// Computes softmax(q k^T / sqrt(E) + mask) v for q [..., L, E], k [..., S, E], v [..., S, Ev]; returns [..., L, Ev] (Vaswani et al. 2017).
 /// A bool mask keeps the positions that are true, other masks are added. `causal` masks the keys after a query's position; do not combine
-/// it with a mask. On a device whose overflow saturates, a masked score is 10,000 less instead of -inf, which would be an overflow. `p` is
-/// the probability of dropping a weight. Runs the fused kernel of the device; if p is above 0 inside a PortableRandom, separate operators.
-/// For bf16 on a CPU, without mask and dropout and with at most 256 keys, the backward computes in fp32 and rounds its results: this is
-/// more accurate, faster on a Zen 4, and Error(Usage) for double backward. Without `fused_kernels`, libtorch's backward runs.
+/// it with a mask. On a device whose overflow saturates, masking subtracts 10,000 from a score instead of adding -inf, which would be an
+/// overflow. `p` is the probability of dropping a weight. Runs the fused kernel of the device, but separate operators if p is above 0
+/// inside a PortableRandom. For bf16 on a CPU, without mask and dropout and with at most 256 keys, the backward computes in fp32 and rounds
+/// its results. This is more accurate, and faster on a Zen 4; double backward is then an Error(Usage). Without `fused_kernels`, libtorch's
+/// backward runs.
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const std::optional<at::Tensor>& mask = std::nullopt,
                      double p = 0, bool causal = false, bool fused_kernels = true);
 

@@ -51,8 +51,8 @@ struct Block {
   std::vector<std::string> modules{};  ///< paths of all modules with parameters that it runs, if `name` is not the only one
 };
 
-/// The forward of a network: a function of a batch, or of the context of a pass, that returns Outputs; or of one tensor, the field "input",
-/// that returns a tensor.
+/// The forward of a network. It is a function of a batch, or of the context of a pass, that returns Outputs; or it is a function of one
+/// tensor, the field "input", that returns a tensor.
 class Forward {
  public:
   Forward() = default;
@@ -106,11 +106,11 @@ struct Model {
   /// Starts an empty sequence, for a decoder. The logits of each piece equal those of `forward` for all tokens so far. Empty for other
   /// models.
   std::function<Continuation()> start_sequence{};
-  /// Starts sequences of different lengths in one batch. The first `padding`[i] tokens of row i, int64 [batch], are no part of its
-  /// sequence, and their logits have no meaning. Empty for a model that continues one sequence at a time.
+  /// Starts sequences of different lengths in one batch. `padding` is int64 [batch]: the first padding[i] tokens of row i are not part of
+  /// its sequence, and their logits have no meaning. Empty for a model that continues one sequence at a time.
   std::function<Continuation(const at::Tensor& padding)> start_batch{};
-  /// A sample may consist of several documents (data.packing): `forward` keeps them apart, by the "position_ids" of the batch, int64
-  /// [batch, tokens], which are 0 for the first token of each document. Set it before chain_blocks(), whose blocks then see the batch.
+  /// true: a sample may consist of several documents (data.packing). `forward` separates them by the "position_ids" of the batch, int64
+  /// [batch, tokens], which are 0 for the first token of each document. Set it before chain_blocks(), so that the blocks receive the batch.
   bool packs_documents = false;
 };
 

@@ -16,12 +16,12 @@ struct GatheredRows {
 };
 
 /// Gathers the rows [n, features] (floating point) of all ranks without rounding; returns `own` if the context has no other ranks.
-/// TrainStep adds them to the context of a task that compares samples across ranks (train/task.hpp). All ranks must call
-/// gathered() equally often per round of micro-batches.
+/// TrainStep adds the ranks to the context of a task that compares samples across ranks (train/task.hpp). All ranks must call gathered()
+/// equally often per round of micro-batches.
 ///
-/// In the backward, this rank's rows receive their gradient times all / n, and those of other ranks receive none. If every rank computes
-/// the same loss over all rows and weights it by n / all, the ranks' gradients sum to those of one process with all samples. Error(Usage)
-/// for empty rows, and Error(Peer) if another rank has a different number of features.
+/// In the backward, this rank's rows receive their gradient times all / n, and the rows of other ranks receive no gradient. If every rank
+/// computes the same loss over all rows and weights it by n / all, the ranks' gradients sum to those of one process with all samples.
+/// Error(Usage) for empty rows, and Error(Peer) if another rank has a different number of features.
 GatheredRows gathered(const ForwardContext& context, const at::Tensor& own);
 
 }  // namespace npu_train

@@ -35,15 +35,16 @@ struct ModelSummary {
   std::string str(bool by_layer = false) const;
 };
 
-/// Observes one forward of one sample of Model::inputs, in evaluation mode without gradients, with the model's device and dtype. Of
-/// products, convolutions and attention, only the shapes are computed. Modes and state are restored. `sizes` overrides the usual free sizes
-/// of the inputs ({{"height", 32}, {"width", 32}}). Error(Usage) if a size is unknown. No other thread may use the model at the same time.
+/// Observes one forward of one sample of Model::inputs, in evaluation mode without gradients, on the model's device and in its dtype. Only
+/// the shapes of products, convolutions and attention are computed. Modes and state are restored. `sizes` overrides the usual values of the
+/// inputs' free sizes ({{"height", 32}, {"width", 32}}). Error(Usage) if a size is unknown. No other thread may use the model at the same
+/// time.
 ModelSummary summarize(const Model& model, const std::map<std::string, int64_t>& sizes = {});
 
 /// Returns the FLOPs of the forward for one sample.
 int64_t flops_per_sample(const Model& model);
 
-/// FLOPs of a training step over those of its forward: the backward computes two products for each of the forward.
+/// Ratio of the FLOPs of a training step to those of its forward: for each product of the forward, the backward computes two.
 inline constexpr double kStepPasses = 3;
 
 }  // namespace npu_train

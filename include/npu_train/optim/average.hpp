@@ -29,7 +29,7 @@ struct AverageOptions {
   int64_t anneal_epochs = 10;     ///< swa: epochs from the rate at the start to `lr`
   std::string anneal = "cosine";  ///< swa: cosine | linear: the curve between the two rates
   int64_t last = 5;               ///< checkpoints: number of newest checkpoints that are averaged at the end of the run
-  std::string of{};               ///< in a task of several optimizers: the name of the one whose parameters are averaged
+  std::string of{};               ///< name of the optimizer whose parameters are averaged, in a task with several
   static const ConfigTable<AverageOptions>& config_table();
   /// Returns how many of `length` epochs or steps come before the averages of kind swa, for a start below 1.
   int64_t before_averages(int64_t length) const;
@@ -55,15 +55,15 @@ class WeightAverage final : public Stateful {
   /// Error(Usage) as in the constructor, without a change.
   void set_parameters(const ParameterSet& parameters);
 
-  /// Forgets all updates: the next one begins a new average, with kinds other than ema at its parameters.
+  /// Forgets all updates. The next update begins a new average; with kinds other than ema, it starts at the parameters of that update.
   void reset();
-  /// Takes the buffers that the model has now.
+  /// Copies the model's current buffers.
   void take_buffers();
 
   /// Number of updates taken. Reads the device.
   int64_t updates() const;
   const AverageOptions& options() const { return options_; }
-  /// Whether every step taken updates the averages (kind ema). Those of other kinds are updated between steps, and at the end of a run.
+  /// Whether every step taken updates the averages (kind ema). Averages of other kinds are updated between steps, and at the end of a run.
   bool follows_steps() const { return options_.kind == "ema"; }
   /// The averages in fp32 or fp64, with the order, names and slices of the parameters.
   const ParameterSet& averages() const { return averages_; }

@@ -19,12 +19,12 @@ namespace npu_train {
 /// max_norm that is not positive, another norm_type, and a gradient that is sparse or expanded (several elements share memory).
 ///
 /// Reproducibility of the 2-norm. Squares are added in fp64 in blocks of 64 numbers in the parameter's storage order, and block sums are
-/// added without rounding (kernels/block_squares.hpp), so the norm does not depend on:
-///   CPU                       order and grouping of parameters, threads, instruction set, ranks that shard the gradients at multiples of
-///                             64 numbers; squares never overflow or vanish
-///   GPU, devices with fp64    the same things; the last rounding to fp64 differs from the CPU's, which is rarely visible in fp32.
-///                             Squares of fp64 gradients overflow beyond 1e154
-///   NPU, without fp64         only equal bits for equal gradients are guaranteed; fp32, which overflows beyond 1.8e19
+/// added without rounding (kernels/block_squares.hpp). This makes the norm reproducible:
+///   CPU                       the norm does not depend on order and grouping of parameters, threads, instruction set, or ranks that
+///                             shard the gradients at multiples of 64 numbers; squares never overflow or vanish
+///   GPU, devices with fp64    as on the CPU; the last rounding to fp64 differs from the CPU's, which is rarely visible in fp32. Squares
+///                             of fp64 gradients overflow beyond 1e154
+///   NPU, without fp64         equal gradients give equal bits, and no more is guaranteed; squares are in fp32 and overflow beyond 1.8e19
 /// On an accelerator the host reads no values.
 at::Tensor clip_grad_norm_(const ParameterSet& parameters, double max_norm, double norm_type = 2, const NormReduction& reduce = {});
 /// Overload for a list of parameters, such as `model->parameters()`.

@@ -35,11 +35,11 @@ class LrSchedule {
   bool by_epoch() const { return by_epoch_; }
   /// Length of the warm-up in units of t.
   double warmup() const { return warmup_; }
-  /// Returns this schedule until t = start. From there the factor moves to `end_factor` within `length` units, as half a cosine or on a
-  /// straight line, and stays (as torch.optim.swa_utils.SWALR).
+  /// Returns a schedule that equals this one until t = start. From there, its factor moves to `end_factor` within `length` units, as half a
+  /// cosine or on a straight line, and stays (as torch.optim.swa_utils.SWALR).
   LrSchedule then(double start, double length, double end_factor, bool cosine) const;
-  /// Returns the rule by which the loop lowers the rate further (Plateau), or nullptr: this is the only part of a schedule that depends on
-  /// more than time.
+  /// Returns the rule by which the loop lowers the rate further (Plateau), or nullptr. This rule is the only part of a schedule that
+  /// depends on more than time.
   const PlateauOptions* plateau() const { return plateau_.get(); }
 
  private:

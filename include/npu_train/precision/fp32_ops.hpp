@@ -54,8 +54,8 @@ std::vector<std::string> fp32_ops_of_class(const std::string& name);
 /// Returns the names of all classes that fp32_ops_of_class() knows.
 const std::vector<std::string>& fp32_classes();
 
-/// Returns whether this thread is inside a CPU Autocast that computes `op` in fp32. For kernels that replace an operator without calling
-/// it.
+/// Returns whether this thread is inside a CPU Autocast that computes `op` in fp32. Kernels that replace an operator without calling it
+/// need this.
 bool in_fp32_ops(std::string_view op);
 
 }  // namespace npu_train

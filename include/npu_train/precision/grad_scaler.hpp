@@ -119,7 +119,7 @@ class GradScaler final : public Stateful {
 
   LossScale scale_;
   void know_device_of(const at::Tensor& t, bool clear) const;
-  mutable std::vector<at::Tensor> places_;  // one tensor on each device on which losses or gradients were
+  mutable std::vector<at::Tensor> places_;  // one tensor for each device that has had losses or gradients
   bool enabled_;
   Agree agree_;
   std::map<const void*, PerOptimizer> optimizers_;

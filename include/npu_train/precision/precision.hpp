@@ -80,7 +80,7 @@ class Precision {
  public:
   virtual ~Precision() = default;
 
-  /// Returns the resolved mode of the table above, "32-true" or "16-mixed"; never an O-name (except O3) or auto.
+  /// Returns the resolved mode of the table above, such as "32-true" or "16-mixed"; never auto, and no O-name except O3.
   virtual std::string name() const { return "32-true"; }
   /// Dtype of the forward; fp32 in the base class.
   virtual at::ScalarType low_precision_dtype() const { return at::kFloat; }
@@ -112,7 +112,8 @@ class Precision {
   virtual Batch cast_input(const Batch& batch) const { return batch; }
   virtual at::Tensor scale_loss(const at::Tensor& loss) const { return loss; }
 
-  /// Adds low-precision gradients to the masters' fp32 gradients and drops them. Call it after each micro-batch's backward.
+  /// Adds low-precision gradients to the masters' fp32 gradients, and drops the low-precision ones. Call it after each micro-batch's
+  /// backward.
   virtual void collect_gradients() {}
 
   /// Multiplies the gradients by `factor` (the window's normalisation), divides them by the scale and checks them, in one fused pass.

@@ -1,10 +1,10 @@
-/// Messages of a chat as one text, by the template of a model: chat_template of tokenizer_config.json, in Jinja's language.
+/// Converts the messages of a chat to one text with the template of a model: chat_template of tokenizer_config.json, in Jinja's language.
 ///
 ///   const npu_train::ChatTemplate chat(npu_train::read_text_settings("qwen2"));
 ///   const std::string text = chat.text(npu_train::parse_json(R"([{"role": "user", "content": "hello"}])", "chat"));
 ///
 /// The language has expressions, `if`, `for`, `set` and the filters and functions that published templates use; docs/language.md lists
-/// them. Anything else is an error, with its place. Nothing in a template can read files or run programs.
+/// them. Anything else is an error that names the line. Nothing in a template can read files or run programs.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +19,8 @@
 
 namespace npu_train {
 
-// What the files next to a tokenizer say about the texts of a model: tokenizer_config.json, generation_config.json and config.json of
-// Hugging Face.
+// Settings for the texts of a model, from Hugging Face's files next to a tokenizer: tokenizer_config.json, generation_config.json and
+// config.json.
 
 struct TextSettings {
   std::vector<int64_t> end_tokens;  ///< ids that end a generated text: eos_token_id of generation_config.json, or else of config.json
@@ -29,13 +29,11 @@ struct TextSettings {
   std::string file;                 ///< file with the template, for messages
 };
 
-/// Reads what is there; a file that is missing has no effect. `folder` may be a file in the folder. Error(Data) for a file that is damaged,
-/// and for values of other types.
+/// Reads the files that exist; a missing file has no effect. `folder` may also be a file in the folder. Error(Data) for a damaged file, and
+/// for a value of the wrong type.
 TextSettings read_text_settings(const std::filesystem::path& folder);
 
-// Messages as one text.
-
-/// The text of a chat, and where in it the answers are.
+/// The text of a chat, and the positions of its answers.
 struct ChatText {
   std::string text;
   std::vector<std::pair<size_t, size_t>> answers;  ///< bytes [begin, end) that the assistant has written, in order
@@ -46,20 +44,20 @@ enum class Answers { Last, All };
 
 class ChatTemplate {
  public:
-  /// Error(Data) with the line for a template that is not supported, and if there is none.
+  /// Error(Data) if there is no template, or, with the line, if the template is not supported.
   explicit ChatTemplate(const TextSettings& settings);
   ChatTemplate(ChatTemplate&&) noexcept;
   ChatTemplate& operator=(ChatTemplate&&) noexcept;
   ~ChatTemplate();
 
-  /// Returns the text of a list of objects with `role` and `content`. `generation_prompt`: the text ends where the answer begins.
+  /// Returns the text of a list of objects with `role` and `content`. With `generation_prompt`, the text ends where the next answer begins.
   /// Error(Data) if the template refuses the messages, and for more than 10 million steps or 64 MiB of text.
   std::string text(const Json& messages, bool generation_prompt = false) const;
-  /// Returns the text with the places of its answers. All: what the template writes in `{% generation %}` blocks, as transformers'
-  /// return_assistant_tokens_mask does. Last, and All for a template without such blocks: what the template adds to the text of the earlier
-  /// messages, which ends with a generation prompt, for a message of the assistant. Error(Data) with the name `where` if it does not only
-  /// add to that text, and for more than 1,000 answers. There are no answers in a chat without messages of the assistant, and with Last if
-  /// the last message is not one.
+  /// Returns the text with the positions of its answers. With All, the answers are what the template writes in `{% generation %}` blocks,
+  /// as in transformers' return_assistant_tokens_mask. With Last, and with All if the template has no such blocks, the answer of an
+  /// assistant's message is what that message adds to the text of the earlier messages with a generation prompt. Error(Data) with the name
+  /// `where` if the template changes text when messages are added, and for more than 1,000 answers. There are no answers if the chat has no
+  /// messages of the assistant, or, with Last, if the last message is not one.
   ChatText with_answers(const Json& messages, Answers which, const std::string& where) const;
 
  private:

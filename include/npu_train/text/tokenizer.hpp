@@ -1,12 +1,12 @@
-/// Texts as token ids, and back: the tokenizers of Hugging Face (tokenizer.json) and of SentencePiece (tokenizer.model).
+/// Converts texts to token ids and back, with the tokenizers of Hugging Face (tokenizer.json) and of SentencePiece (tokenizer.model).
 ///
 ///   const auto tokenizer = npu_train::Tokenizer::load("llama-3");        // a folder with tokenizer.json, or the file
 ///   const auto ids = tokenizer.encode("The old dog").ids;
 ///   std::cout << tokenizer.decode(ids);
 ///
 /// Supported are BPE, WordPiece, WordLevel and Unigram with the normalizers, pre-tokenizers, post-processors and decoders of GPT-2, Llama,
-/// Qwen2, BERT, RoBERTa and their relatives; docs/language.md lists them. Ids and texts are those of the Python packages tokenizers and
-/// sentencepiece. What a file has and this class does not support is an error, with the place in the file.
+/// Qwen2, BERT, RoBERTa and their relatives; docs/language.md lists them. Ids and texts equal those of the Python packages tokenizers and
+/// sentencepiece. If a file has anything that this class does not support, an error names the place in the file.
 #pragma once
 
 #include <cstdint>
@@ -32,9 +32,10 @@ std::optional<std::filesystem::path> tokenizer_file(const std::filesystem::path&
 /// Const functions may be called from several threads.
 class Tokenizer {
  public:
-  /// Reads a file, or tokenizer_file() of a folder. A file with ".model" in its name is one of SentencePiece; the tokenizer_config.json,
-  /// added_tokens.json and config.json next to it say which tokens surround a text. Error(Data) with the place for a file that is missing,
-  /// larger than 256 MiB, damaged, or has something that is not supported; Error(Device) if npu_train was built without NPU_TRAIN_TEXT.
+  /// Reads a file, or tokenizer_file() of a folder. A file with ".model" in its name is a SentencePiece model; the tokenizer_config.json,
+  /// added_tokens.json and config.json next to it determine which tokens surround a text. Error(Data), with the place, for a file that is
+  /// missing, larger than 256 MiB or damaged, or has anything that is not supported; Error(Device) if npu_train was built without
+  /// NPU_TRAIN_TEXT.
   static Tokenizer load(const std::filesystem::path& path);
   /// Reads the content of a tokenizer.json; `source` is its name in errors.
   static Tokenizer parse(std::string_view json, const std::string& source);
@@ -43,19 +44,19 @@ class Tokenizer {
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
-  /// Returns the ids of UTF-8, between the special tokens of the file's post_processor if `special_tokens`. The content of a special token
-  /// within the text is that token. Error(Data) for a text that is not UTF-8.
+  /// Returns the ids of a UTF-8 text. If `special_tokens`, the special tokens of the file's post_processor surround them. Wherever the text
+  /// contains the content of a special token, the ids contain that token. Error(Data) if the text is not UTF-8.
   TokenIds encode(std::string_view text, bool special_tokens = true) const;
   /// Returns the ids of two texts, as for a sentence and its translation.
   TokenIds encode_pair(std::string_view first, std::string_view second, bool special_tokens = true) const;
 
-  /// Returns the text of the ids, which is UTF-8; bytes of incomplete characters become U+FFFD. An id without token has no text: a model
+  /// Returns the UTF-8 text of the ids; bytes of incomplete characters become U+FFFD. An id without a token has no text, because a model
   /// may have more logits than its tokenizer has tokens.
   std::string decode(const std::vector<int64_t>& ids, bool skip_special_tokens = true) const;
 
-  /// Returns the token of an id as in the file ("Ġdog"); nullopt if there is none.
+  /// Returns the token of an id, as written in the file ("Ġdog"); nullopt if the id has no token.
   std::optional<std::string> token(int64_t id) const;
-  /// Returns the id of a token as in the file; nullopt if there is none.
+  /// Returns the id of a token, which is given as written in the file; nullopt if there is no such token.
   std::optional<int64_t> id(std::string_view token) const;
   bool is_special(int64_t id) const;
   /// Returns the largest id + 1.
@@ -67,14 +68,14 @@ class Tokenizer {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Turns the tokens of a text into pieces of text one after the other, without parts of characters.
+/// Converts a stream of tokens to text, piece by piece. Each piece consists of complete characters.
 class TextStream {
  public:
   using Decode = std::function<std::string(const std::vector<int64_t>& ids)>;
   /// `decode` returns the text of ids, with U+FFFD for the bytes of incomplete characters, as Tokenizer::decode() does.
   explicit TextStream(Decode decode) : decode_(std::move(decode)) {}
 
-  /// Returns the text that is complete with this token; it may be empty.
+  /// Returns the text that this token completes; it may be empty.
   std::string next(int64_t id);
   /// Returns the text that was held back.
   std::string rest();
@@ -83,8 +84,8 @@ class TextStream {
   std::string behind_returned() const;
 
   Decode decode_;
-  std::vector<int64_t> ids_;  // the last ones: some whose text was returned and is not empty, then those whose text was not
-  size_t returned_ = 0;       // number of the first kind
+  std::vector<int64_t> ids_;  // the last ids: first those whose text was returned (and is not empty), then those whose text was not
+  size_t returned_ = 0;       // number of ids in ids_ whose text was returned
 };
 
 }  // namespace npu_train

@@ -32,7 +32,7 @@ struct SeenOp {
   std::string parameter;                   ///< name of the first watched parameter among its inputs ("layer1.0.conv1.weight"); may be empty
   const std::vector<c10::IValue>& inputs;  ///< arguments as the caller passed them, before autocast
   at::Tensor output;                       ///< the first output; undefined before the operator has run
-  int64_t flops = 0;                       ///< of convolutions, products and attention; a multiply-add is 2
+  int64_t flops = 0;                       ///< FLOPs of convolutions, products and attention; a multiply-add counts as 2
   std::string library{};                   ///< namespace: "aten"
   std::string scope{};                     ///< path of the innermost enclosing declared layer; "" outside of all
   std::vector<at::Tensor> outputs{};       ///< all outputs
@@ -45,7 +45,7 @@ struct SeenLayer {
   std::string path;                 ///< names of the enclosing scopes and its own, joined by dots
   std::vector<at::Tensor> inputs;   ///< inputs that LayerScope received; empty if the layer only names the operators inside
   std::vector<at::Tensor> outputs;  ///< empty before the layer has ended, and after an exception
-  bool names_value = false;         ///< true: not a layer, but a value that named_value() names, which is its only input and output
+  bool names_value = false;         ///< true: a value that named_value() names, not a layer; the value is the only input and output
 };
 
 /// Returns whether SeenOp::flops counts operators with this name: convolutions, products and attention.
@@ -72,16 +72,17 @@ class OpListener {
   virtual bool sees_parts() const { return false; }
 };
 
-/// In its scope, reports operators of this thread, and of the backward passes that it starts, to the listener: those that use a parameter
-/// or cost FLOPs or, with `every`, all. If operators call others, the outermost one is reported. Operators that the listener runs are not
-/// reported. A thread can have only one.
+/// In its scope, reports to the listener the operators of this thread and of the backward passes that the thread starts: those operators
+/// that use a parameter or cost FLOPs, or all operators if `every` is true. If operators call others, only the outermost one is reported.
+/// Operators that the listener runs are not reported. A thread can have only one OpObserver.
 class OpObserver {
  public:
   OpObserver(const ParameterSet& parameters, OpListener& listener, bool every = false);
   /// Reports only operators that have ended.
   OpObserver(const ParameterSet& parameters, std::function<void(const SeenOp&)> on_op, bool every = false);
   ~OpObserver();
-  /// Names this tensor, for example a buffer, in SeenOp::tensors. It does not assign operators to a layer.
+  /// Sets the name of this tensor, for example a buffer, in SeenOp::tensors. Unlike a parameter, the tensor does not determine the layer of
+  /// an operator.
   void watch(const std::string& name, const at::Tensor& value);
   OpObserver(const OpObserver&) = delete;
   OpObserver& operator=(const OpObserver&) = delete;
@@ -108,7 +109,7 @@ class OpObserver {
   std::unique_ptr<OpListener> own_;  // used by the second constructor
   OpListener& listener_;
   std::unordered_map<const void*, Watched> watched_;              // watched tensors by storage and by tensor
-  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> casts_;  // also in watched_; keeps their addresses from being reused
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> casts_;  // casts in watched_; keeps their addresses from being reused
   bool every_;
   at::CallbackHandle handle_ = 0;
   std::mutex mutex_;  // parts of one backward pass may run in several threads

@@ -34,7 +34,7 @@ class Callback : public Stateful {
   /// Returns the name under which the state is saved: letters, digits, '_', '-' and '.', unique in a loop, and constant. "" for a callback
   /// without state; a state without a name is Error(Usage) before the first step.
   virtual std::string name() const { return {}; }
-  /// True for a callback that writes files or prints: of several ranks, only the main one calls it. Must not change.
+  /// True for a callback that writes files or prints: of several ranks, only the main rank calls it. The value must not change.
   virtual bool main_rank_only() const { return false; }
   /// Returns the complete state, so that a resumed run continues exactly. Called before the first epoch and for each checkpoint.
   State state() const override { return {}; }
@@ -52,9 +52,9 @@ class Callback : public Stateful {
   virtual void on_validation_batch(TrainLoop& /*loop*/, int64_t /*done*/, std::optional<int64_t> /*total*/) {}
   /// Called after each validation that the configuration schedules: at the end of epochs and by trainer.val_check_interval.
   virtual void on_validation_end(TrainLoop& /*loop*/, const Scalars& /*metrics*/) {}
-  /// Called after the extra validation that a run makes if max_steps or max_time stops it inside an epoch, and after that of the mean of
-  /// the last checkpoints. Only for reports: a run that is stopped and resumed must equal one that is not, so this must not change any
-  /// state or learning rate.
+  /// Called after the extra validation that a run makes if max_steps or max_time stops it inside an epoch, and after the validation of the
+  /// mean of the last checkpoints. Only for reports: a run that is stopped and resumed must equal one that is not, so this call must not
+  /// change any state or learning rate.
   virtual void on_stop_validation(TrainLoop& /*loop*/, const Scalars& /*metrics*/) {}
   /// Called before the epoch's checkpoint is written.
   virtual void on_epoch_end(TrainLoop& /*loop*/, const EpochReport& /*report*/) {}

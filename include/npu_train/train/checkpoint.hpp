@@ -82,8 +82,8 @@ class CheckpointFolder {
   /// Returns the hidden folder, to which the ranks write their slices.
   const std::filesystem::path& temporary() const;
   void write(const RunState& state, const ConfigNode& config);
-  /// Lists the slices of a rank in the manifest; `index` is what its write_slices() returned. Error(Checkpoint) if one of its files is
-  /// incomplete or missing.
+  /// Lists the slices of a rank in the manifest; `index` is the result of write_slices() on that rank. Error(Checkpoint) if one of its
+  /// files is incomplete or missing.
   void add_slices(const std::string& index);
   /// Writes the manifest, calls `before_commit`, and renames the folder unless that call threw.
   void commit(CheckpointMeta meta, const std::function<void()>& before_commit = {});
@@ -104,9 +104,10 @@ void save_checkpoint(const std::string& dir, const RunState& state, const Checkp
 /// Reads only the manifest. Error(Checkpoint) if it is missing, damaged or incomplete, or if its format is newer.
 CheckpointMeta read_checkpoint_meta(const std::string& dir);
 
-/// Reads the files and verifies their sizes and checksums. Error(Checkpoint) names the first bad file. `parts` empty: all. Joins tensors
-/// that are in slices, unless this rank needs only its own slice, which is then a 1-D tensor. That applies to a tensor "<kind>/<parameter>"
-/// if `own` has a slice of that parameter in the same memory layout, and to a parameter of the model if `own_model` has one.
+/// Reads the files and verifies their sizes and checksums. Error(Checkpoint) names the first bad file. If `parts` is empty, reads all
+/// parts. Joins tensors that are in slices, unless this rank needs only its own slice, which is then a 1-D tensor. This rank needs only its
+/// slice of a tensor "<kind>/<parameter>" if `own` has a slice of that parameter in the same memory layout, and of a parameter of the model
+/// if `own_model` has one.
 RunState load_checkpoint(const std::string& dir, const std::vector<std::string>& parts = {}, const ParameterSet& own = {},
                          const ParameterSet& own_model = {});
 

@@ -29,14 +29,14 @@ class CheckpointStore {
   void keep_newest(int64_t count) { newest_kept_ = count; }
 
   /// Waits for a save in progress, writes a checkpoint, updates the links, and removes checkpoints that are not among the top k. Returns
-  /// its path.
+  /// the path of the checkpoint.
   std::string save(const RunState& state, const CheckpointMeta& meta, const ConfigNode& config);
 
   /// Saves in a separate thread. Returns as soon as `state` is copied to host memory (page-locked for a GPU), which the next call reuses.
   /// Error(Usage) if the previous save was not ended by finish(). On disk it is as atomic as save().
   void save_later(const RunState& state, const CheckpointMeta& meta, const ConfigNode& config);
-  /// Returns the path that save_later() has written, once. Returns "" without a save and, without `wait`, for a save that is not done.
-  /// Rethrows its error.
+  /// Returns the path of the checkpoint that save_later() has written, once. Returns "" if there was no save, or if the save is not done
+  /// and `wait` is false. Rethrows the error of the save.
   std::string finish(bool wait = true);
   /// Waits for a save in progress. Its path or error remains for finish().
   void wait() const;

@@ -39,8 +39,8 @@ struct MultilabelOptions {
 };
 
 /// Returns a task for samples with any number of classes: binary cross entropy on logits [N, classes], averaged over samples and classes,
-/// for targets [N, classes] from 0 to 1. Its metrics are acc, the percentage of right decisions, one for each sample and class, and map
-/// (mean average precision). A "mask" [N] in the batch excludes padded samples.
+/// for targets [N, classes] from 0 to 1. Metric acc: the percentage of right decisions, one for each sample and class. Metric map: mean
+/// average precision. A "mask" [N] in the batch excludes padded samples.
 std::shared_ptr<Task> multilabel_classifier(Model model, MultilabelOptions options = {});
 
 /// Returns a task with the mean squared error between outputs and targets of the same shape, and the metric mae (mean absolute error)

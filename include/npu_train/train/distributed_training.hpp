@@ -82,7 +82,7 @@ class DistributedTraining {
 
   /// Writes parameters, buffers of rank 0, optimizer state, loss scale and random number generators as the checkpoint `dir`, which appears
   /// complete or not at all. Each rank writes its own shards. load() continues from it, with any strategy and number of ranks. Every rank
-  /// must make both calls, between two steps. Error(Checkpoint).
+  /// must make both calls, between two steps. Error(Checkpoint) if a file cannot be written or read, or does not fit the training.
   void save(const std::string& dir);
   void load(const std::string& dir);
 

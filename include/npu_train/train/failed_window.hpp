@@ -17,7 +17,7 @@ struct FailedWindow {
   Phase phase = Phase::Forward;
   int micro_batch = 0;  ///< index in its window; in a validation, the number of the batch
   Pass pass = Pass::Training;
-  int micro_batches = 1;  ///< number in the complete window
+  int micro_batches = 1;  ///< number of micro-batches in the complete window
   bool on_host = false;   ///< the window is on the host, and its micro-batches are copied one by one
 };
 

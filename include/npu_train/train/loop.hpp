@@ -23,8 +23,8 @@
 
 namespace npu_train {
 
-/// The parts on which a loop runs, owned by its builder; `average`, `val_loader` and `store` may be nullptr. `average` is of the parameters
-/// of the optimizer that its option `of` names, if there are several.
+/// The parts on which a loop runs, owned by its builder; `average`, `val_loader` and `store` may be nullptr. If there are several
+/// optimizers, `average` averages the parameters of the one that its option `of` names.
 struct LoopParts {
   Task* task = nullptr;
   /// Parameters of the task, created once and shared by all parts of a run; nullptr: the loop asks the task for them.
@@ -36,7 +36,7 @@ struct LoopParts {
   WeightAverage* average = nullptr;
   Strategy* strategy = nullptr;
   /// The optimizers of an AlternatingTask, in its order. The loop sets precision, optimizer, base_lr and strategy above to those of the
-  /// first one; if the list is empty, it becomes the one of these.
+  /// first one. If the list is empty, the loop fills it with one optimizer that has those four members.
   std::vector<OptimizerParts> optimizers{};
   Loader* train_loader = nullptr;
   Loader* val_loader = nullptr;
@@ -77,7 +77,8 @@ class TrainLoop {
   /// floor of the loss scale; the last good checkpoint is kept, and the broken state is written to `diverged/`.
   RunResult fit();
 
-  /// Trains for the rest of the current epoch. nullopt: stopped before its end (call fit() or train_epoch() again to continue).
+  /// Trains for the rest of the current epoch. Returns nullopt if the epoch was stopped before its end; call fit() or train_epoch() again
+  /// to continue.
   std::optional<EpochReport> train_epoch();
 
   /// Trains on one window, whose batches may be on any device; the report describes this step, not the one before.
@@ -88,13 +89,14 @@ class TrainLoop {
 
   /// Logs a program's own number under `name`: it becomes a column in metrics.csv (rows with the phase "log") and a curve in TensorBoard,
   /// and callbacks get on_log(). `step`: the number of steps to which the value belongs, by default global_step(); on_step_end() should
-  /// pass that of its report. With several ranks, files have the values of the main rank. Error(Usage) for a name with characters other
+  /// pass the step of its report. With several ranks, files have the values of the main rank. Error(Usage) for a name with characters other
   /// than letters, digits, '_', '-', '.' and '/', for the names epoch, step and phase, and for a negative step.
   void log(const std::string& name, double value, std::optional<int64_t> step = std::nullopt);
 
   /// Log a text (shown as Markdown), an image, or the distribution of values under a name of its own, for loggers that keep them
   /// (output.logger: tensorboard, mlflow). `image`: [channels, height, width] with 1, 3 or 4 channels, or [height, width]; uint8, or
-  /// floating point from 0 to 1. Error(Usage) for another image, and for values without elements. Otherwise as log().
+  /// floating point from 0 to 1. Error(Usage) for an image of another form, and for values without elements. In all other respects, like
+  /// log().
   void log_text(const std::string& name, const std::string& text, std::optional<int64_t> step = std::nullopt);
   void log_image(const std::string& name, const at::Tensor& image, std::optional<int64_t> step = std::nullopt);
   void log_histogram(const std::string& name, const at::Tensor& values, std::optional<int64_t> step = std::nullopt);
@@ -136,8 +138,8 @@ class TrainLoop {
   /// disk error is thrown by the next step, the next save, or the end of the run.
   void begin_checkpoint();
 
-  /// Returns the model's first output for `input` [N, ...], in evaluation mode and with the averaged weights if the run has any; fp32 on
-  /// the host. With trainer.strategy=zero3, or zero1 or zero2 and averages, every rank makes the call.
+  /// Returns the model's first output for `input` [N, ...], in evaluation mode and with the averaged weights if the run has any. The result
+  /// is fp32 on the host. Every rank must call it with trainer.strategy=zero3, and with zero1 or zero2 if the run has averaged weights.
   at::Tensor predict(const at::Tensor& input);
   /// Returns all outputs for the inputs of a batch.
   Outputs predict(const Batch& batch);

@@ -4,7 +4,7 @@
 ///     return npu_train::Metric{"largest_error", my_sums};
 ///   });   // task: {name: classifier, metrics: [{name: accuracy, k: 3}, largest_error]}
 ///
-/// Also metrics that need all samples of a validation, and running averages.
+/// This file also has metrics that need all samples of a validation, and running averages.
 #pragma once
 
 #include <ATen/core/Tensor.h>

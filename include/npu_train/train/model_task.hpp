@@ -20,7 +20,7 @@
 namespace npu_train {
 
 /// Base class for your own tasks, with the parameters, buffers, norm parameters and layer types of the model's module. Override
-/// training_step(), and other functions if they differ.
+/// training_step(), and each other function whose default is not right for your task.
 class ModelTask : public Task, public EpochMetrics {
  public:
   /// Error(Usage) for a model without module or forward, for a metric without a name or without exactly one kind of function, and for a
@@ -28,8 +28,8 @@ class ModelTask : public Task, public EpochMetrics {
   explicit ModelTask(Model model, std::vector<Metric> metrics = {});
 
   at::Tensor predict(const at::Tensor& input) override { return model_.forward(input); }
-  /// Calls predict() if the model's forward is a function of one tensor, otherwise that forward: a task that overrides predict() for such a
-  /// model, for example a built-in decoder, overrides this, too.
+  /// Calls predict() if the model's forward takes one tensor, otherwise the model's forward with the batch. In the second case, for example
+  /// with a built-in decoder, a task that overrides predict() must override this function, too.
   Outputs forward(const Batch& batch) override;
   ParameterSet parameters() override;
   std::vector<NamedTensor> buffers() override;

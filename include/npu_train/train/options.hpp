@@ -58,8 +58,9 @@ struct ValidationInterval {
 };
 ValidationInterval parse_val_check_interval(const std::string& text);
 
-/// Returns the rounds of a training epoch; in each round, every rank takes one micro-batch. `rounds`: those of the data (nullopt: unknown),
-/// limited here by limit_train_batches, overfit_batches and fast_dev_run. Returns nullopt if they are unknown and not limited.
+/// Returns the number of rounds of a training epoch; in each round, every rank takes one micro-batch. `rounds`: number of rounds of the
+/// data (nullopt: unknown), which limit_train_batches, overfit_batches and fast_dev_run limit. Returns nullopt if the number is unknown and
+/// not limited.
 std::optional<int64_t> limited_rounds(const TrainerOptions& options, std::optional<int64_t> rounds);
 
 /// Section `checkpoint`.

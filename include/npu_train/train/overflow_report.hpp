@@ -46,8 +46,8 @@ struct OverflowReport {
   std::vector<LayerRange> layers;       ///< in forward order
   std::vector<std::string> parameters;  ///< parameters whose gradient is not finite
   int64_t parameters_in_all = 0;
-  std::vector<int64_t> samples;  ///< indices in the data set of the samples that cause it; empty if they are more than an eighth of the
-                                 ///< batch
+  std::vector<int64_t> samples;  ///< indices in the data set of the samples that cause the overflow; empty if they are more than an eighth
+                                 ///< of the batch
   std::vector<std::string> advice;
 
   /// Returns a page of text for a human reader.
@@ -62,7 +62,7 @@ struct OverflowContext {
   std::function<void()> restore_buffers;  ///< restores the buffers that the model had before the window; called after each forward
   int64_t attempt = 0;
   double full_weight = 0;  ///< each loss was multiplied by weight / full_weight before its backward; 0: it was not
-  std::function<int64_t(int64_t k)> micro_batch_number{};  ///< Strategy::micro_batch_number(); empty: k itself
+  std::function<int64_t(int64_t k)> micro_batch_number{};  ///< Ranks::micro_batch_number(); empty: k itself
 };
 
 /// Runs the window's forward and backward again and inspects each operator. Changes no state: generators, buffers, parameters and gradients

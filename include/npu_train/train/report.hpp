@@ -25,14 +25,15 @@ struct StepReport {
   Scalars metrics;               ///< "loss" and the task's metrics over the window
   std::vector<double> counts{};  ///< divisor of each of `metrics`, for averages over steps: weight of the loss, samples, tokens ...
   double grad_norm = 0;          ///< global norm before clipping; 0 if it is not computed
-  double loss_scale = 1;         ///< of several optimizers the smallest
+  double loss_scale = 1;         ///< with several optimizers, the smallest one
   double lr = 0;
   int64_t samples = 0;
   double weight = 0;     ///< weight of the loss (StepOutput::weight); for a language model the number of tokens
   double seconds = 0;    ///< wall time of the step, waiting for data included
   double data_wait = 0;  ///< part of `seconds` spent waiting for data
 
-  /// Returns `metrics` without those that nothing in this window counts for, which are NaN: the loss of an optimizer that did not step.
+  /// Returns `metrics` without those that are NaN because nothing in this window counts for them, such as the loss of an optimizer that did
+  /// not step.
   Scalars measured() const;
 };
 

@@ -34,9 +34,9 @@ namespace npu_train {
 struct StepOptions {
   double clip_value = 0;     ///< 0: no clipping
   bool clip_by_norm = true;  ///< false: clips each element to [-clip_value, clip_value]
-  /// Receives the explanation of an overflow. Explained is the third skipped step in a row (before the first taken step the sixteenth,
-  /// because a high initial loss scale is expected to overflow), and at the latest the step that ends the run. Empty: nothing is explained,
-  /// and no state is kept for it.
+  /// Receives the explanation of an overflow. The third skipped step in a row is explained (before the first taken step the sixteenth,
+  /// because a high initial loss scale is expected to overflow), and at the latest the step that ends the run. If empty, nothing is
+  /// explained, and no state is kept for an explanation.
   std::function<void(const OverflowReport&)> on_overflow{};
   /// Explains the first of each row of skipped steps or, in a precision that skips none, gradients that are not finite. Costs a host read
   /// per step.
@@ -67,16 +67,17 @@ struct StepResult {
   bool empty = false;  ///< skipped because no batch of the window, on any rank, has a weight above 0
 };
 
-/// An optimizer with what it does not share with the others of its task: its loss scale, and its exchange of gradients. All are borrowed.
+/// An optimizer, with the parts that it does not share with the other optimizers of its task: its loss scale, and its exchange of
+/// gradients. All pointers are borrowed.
 struct OptimizerParts {
   std::string name{};  ///< "" if the task has one optimizer
   Precision* precision = nullptr;
   Optimizer* optimizer = nullptr;
   Strategy* strategy = nullptr;
-  double base_lr = 0;  ///< its rate where the schedule has the factor 1
+  double base_lr = 0;  ///< its learning rate if the schedule's factor is 1
 };
 
-/// What a loop runs: one update from a window, or those of several optimizers one after the other (AlternatingTask).
+/// Runs windows: makes one update from a window, or the updates of several optimizers one after the other (AlternatingTask).
 class WindowStep {
  public:
   virtual ~WindowStep() = default;
@@ -122,7 +123,7 @@ class TrainStep final : public WindowStep {
   int micro_batch() const override;
   int64_t attempts() const override { return attempts_; }
   void set_attempts(int64_t attempts) override;
-  /// Gives the next window its number, after others in which this step did not run.
+  /// Sets the number of the next window, if other windows have run without this step.
   void set_next(int64_t attempt) { attempts_ = attempt; }
 
  private:
@@ -136,7 +137,7 @@ class TrainStep final : public WindowStep {
   decltype(auto) run_phase(Phase phase, Fn&& fn);
 
   Task& task_;
-  std::shared_ptr<const ParameterSet> parameters_;  // the model's
+  std::shared_ptr<const ParameterSet> parameters_;  // parameters of the model
   Precision& precision_;
   Optimizer& optimizer_;
   WeightAverage* average_;

@@ -33,7 +33,7 @@ class Task {
   virtual ~Task() = default;
 
   /// Returns the loss on one batch, context.batch(), in training mode and under the precision's scope. The batch is on the task's device.
-  /// Without gradients if only running statistics are measured (averages of kind swa and checkpoints).
+  /// Called without gradients if only running statistics are measured (averages of kind swa and checkpoints).
   virtual StepOutput training_step(const ForwardContext& context) = 0;
   /// Returns the loss on a batch of a validation; called without gradients and in evaluation mode.
   virtual StepOutput validation_step(const ForwardContext& context) { return training_step(context); }
@@ -92,23 +92,23 @@ class Task {
 
 /// A task with several losses, each of which trains a part of the parameters with an optimizer of its own: a generator and a discriminator,
 /// an actor and a critic. In each window the optimizers step one after the other over the same micro-batches. Each has its own passes,
-/// gradients, loss scale, clipping and decision to skip, as the optimizer of another task has them; TrainStep describes the order. The
+/// gradients, loss scale, clipping and decision to skip, like the single optimizer of any other task; TrainStep describes the order. The
 /// optimizer NAME updates the parameters "NAME.*". While it steps, no other parameter requires a gradient.
 class AlternatingTask : public Task {
  public:
   /// Returns the names of the optimizers in the order of their steps, the same at every call: letters, digits and '_'.
   virtual std::vector<std::string> optimizers() const = 0;
-  /// Returns the loss of this optimizer on one batch, under the conditions of training_step(), or in a validation of validation_step().
+  /// Returns the loss of this optimizer on one batch, under the conditions of training_step() or, in a validation, of validation_step().
   virtual StepOutput loss_of(const std::string& optimizer, const ForwardContext& context) = 0;
-  /// Returns the number of windows from one step of this optimizer to the next: 5 for the generator of a Wasserstein GAN. 1 for the first
-  /// optimizer.
+  /// Returns the number of windows from one step of this optimizer to the next, for example 5 for the generator of a Wasserstein GAN. It
+  /// must be 1 for the first optimizer.
   virtual int64_t every(const std::string& /*optimizer*/) const { return 1; }
 
   /// Returns the sum of all losses with the weight of the first one, for validations and reports. The outputs are those of each loss_of(),
-  /// followed by its "NAME_loss"; of equal names the first one is found.
+  /// followed by its "NAME_loss"; if several outputs have the same name, the first one is found.
   StepOutput training_step(const ForwardContext& context) override;
-  /// Returns "NAME_loss" for each optimizer. Override both functions to add metrics; outputs without a loss, or a metric, count as 0
-  /// samples.
+  /// Returns "NAME_loss" for each optimizer. Override both functions to add metrics. A loss or metric that the outputs do not contain
+  /// counts with 0 samples.
   std::vector<std::string> metric_names() const override;
   at::Tensor metric_sums(const StepOutput& output, const Batch& batch) override;
 };

@@ -30,7 +30,7 @@ struct ImageKernels {
   // Colour, in place: degenerate + factor * (value - degenerate), clamped to a byte; `degenerate` is a constant, or each pixel's luma.
   void (*blend_with_constant)(uint8_t* p, int64_t n, float constant, float factor);
   void (*blend_with_gray)(uint8_t* r, uint8_t* g, uint8_t* b, int64_t n, float factor);
-  // At most 2^23 pixels.
+  // Returns the sum of the luma of n pixels, at most 2^23.
   int32_t (*sum_of_luma)(const uint8_t* r, const uint8_t* g, const uint8_t* b, int64_t n);
   // Shifts the hue by `shift6` sixths of a turn, at least -6.
   void (*turn_hue)(uint8_t* r, uint8_t* g, uint8_t* b, int64_t n, float shift6);

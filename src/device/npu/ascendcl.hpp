@@ -17,7 +17,7 @@ struct Dims {
   int64_t sizes[128];
 };
 
-/// aclmdlBatch: the batch sizes of a model compiled for several.
+/// aclmdlBatch: the batch sizes that a model was compiled for.
 struct Batches {
   size_t count;
   uint64_t sizes[128];

@@ -15,7 +15,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Mark of each answer: modules that run at the start of an interpreter may print, too. The working directory is not searched for packages.
+// Each line with an answer begins with kMark, because modules that run at the start of an interpreter may print, too. The script does not
+// search the working directory for packages.
 constexpr const char* kMark = "npu_train:";
 constexpr const char* kQuestions = R"(
 import importlib.metadata, importlib.util, os, sys, sysconfig
@@ -75,7 +76,7 @@ std::string describe_python(const std::string& python, PythonEnvironment& out) {
   auto answers = answers_in(result.output);
   if (!result.ok() || answers["version"].empty())
     return "it is no Python 3.8 or newer that works: exit code " + std::to_string(result.status) + ", " + last_line(result.output);
-  out = {.python = answers["executable"].empty() ? python : answers["executable"],  // not that of a launcher such as pyenv's
+  out = {.python = answers["executable"].empty() ? python : answers["executable"],  // not `python`, which may be a launcher such as pyenv's
          .version = answers["version"],
          .libpython = answers["libpython"],
          .torch = answers["torch"],

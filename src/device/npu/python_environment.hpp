@@ -18,7 +18,7 @@ struct PythonEnvironment {
   std::string torch_npu_version;  // "" if unknown
 };
 
-// Asks `python` to describe its environment. Returns "" and fills in `out`, or returns the reason why it cannot be asked.
+// Asks `python` to describe its environment. Returns "" and fills in `out`; if that fails, returns the reason.
 std::string describe_python(const std::string& python, PythonEnvironment& out);
 
 // Returns the interpreters to ask if NPU_TRAIN_PYTHON is not set, in search order: the one in the active virtual environment (VIRTUAL_ENV);

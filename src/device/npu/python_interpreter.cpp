@@ -82,7 +82,8 @@ class Lock {
   int state_;
 };
 
-// Runs the text `code` and leaves three strings. Captures what the code prints, because standard output belongs to the program.
+// Runs the text `code` and sets `result`, `error` and `output`. Captures what the code prints, because standard output belongs to the
+// program.
 constexpr const char* kRun = R"(
 import contextlib, io
 result = error = ''
@@ -97,8 +98,8 @@ except BaseException as e:
 output = printed.getvalue()
 )";
 
-// In its scope, the process's LC_CTYPE is the user's: an interpreter decodes paths by it, and sets it at its start. The destructor restores
-// it.
+// Sets the process's LC_CTYPE to the user's locale in its scope, because an interpreter decodes paths by it. An interpreter also changes
+// LC_CTYPE at its start; the destructor restores the previous value.
 class UserLocale {
  public:
   UserLocale() : before_(std::setlocale(LC_CTYPE, nullptr)) { std::setlocale(LC_CTYPE, ""); }
@@ -179,7 +180,7 @@ void start_python(const std::string& libpython, const std::string& python, const
         loaded.substr(0, loaded.find(' ')), ", and ", python, " is of ", version,
         "; hint: two installations are mixed up; name an interpreter with its own library in NPU_TRAIN_PYTHON");
   const UserLocale locale;
-  // Sets the path of the program, by which the interpreter finds its environment. It keeps the pointer.
+  // Sets the path of the program, by which the interpreter finds its environment. The interpreter keeps the pointer.
   wchar_t* const program = api.decode_locale(python.c_str(), nullptr);
   check(program != nullptr, ErrorKind::Device, kWhere, "the path ", python, " cannot be decoded in the locale of this process");
   api.set_program_name(program);

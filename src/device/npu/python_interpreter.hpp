@@ -1,5 +1,5 @@
 // The Python interpreter of this process: the host program's, or one that is started here from a libpython loaded at run time. The build
-// links nothing of Python.
+// does not link with Python.
 #pragma once
 
 #include <string>

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kSimCann = "NPU_TRAIN_SIM_CANN";
 
-// The libraries that torch_npu loads by name. They have the names of CANN's libraries, so the loader takes them for these.
+// The libraries that torch_npu loads by name. They have the names of CANN's libraries, so the loader uses them instead of CANN's.
 constexpr std::array kLibraries = {"libascendcl.so",        "libruntime.so", "libgraph.so", "libge_runner.so", "libacl_op_compiler.so",
                                    "libacl_tdt_channel.so", "libatb.so",     "libhccl.so",  "libopapi.so"};
 

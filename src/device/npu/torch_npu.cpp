@@ -70,7 +70,7 @@ bool is_registered() {
          c10::impl::hasDeviceGuardImpl(c10::DeviceType::PrivateUse1);
 }
 
-// Functions that only a BUILD_LIBTORCH exports.
+// Looks up the functions that only a library built with BUILD_LIBTORCH exports.
 template <class LookUp>
 void use_functions_without_python(const LookUp& function, TorchNpu& out) {
   void (*init)(c10::DeviceIndex) = nullptr;
@@ -103,7 +103,7 @@ void find_and_load(TorchNpu& out) {
   open_library(out.path, tried);
 }
 
-// True if load_torch_npu() would find a torch_npu. Only runs interpreters in other processes.
+// True if load_torch_npu() would find a torch_npu. Runs interpreters only in other processes.
 bool has_torch_npu() {
   const auto places = torch_npu_places();
   std::error_code none;
@@ -158,7 +158,7 @@ int count_visible_npus() {
 
 void load_torch_npu(TorchNpu& out) {
   if (!is_registered() || import_has_failed()) find_and_load(out);
-  // Otherwise the host program has linked it, its Python has imported it, or an earlier call loaded it and failed afterwards.
+  // Otherwise torch_npu is loaded: by the host program, by its Python, or by an earlier call that failed afterwards.
   if (!is_registered())
     fail_npu(out.path + " was loaded but registers no device npu", "it is not torch_npu's library; " + what_to_install());
   void* handle = dlopen(out.path.empty() ? kTorchNpuFile : out.path.c_str(), RTLD_NOW | RTLD_NOLOAD);

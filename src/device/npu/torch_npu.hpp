@@ -20,7 +20,7 @@ struct TorchNpu {
   std::string path;  // path of the library; "" if the host program had already loaded it
   std::function<void()> init;
   std::function<void()> finalize;  // empty if the host program loaded it
-  // Needed because hooks.getDefaultGenerator is not overridden before 2.13, so that at::manual_seed does not seed NPUs.
+  // Before 2.13, torch_npu does not override hooks.getDefaultGenerator, so at::manual_seed does not seed NPUs.
   const at::Generator& (*default_generator)(c10::DeviceIndex) = nullptr;
   std::function<bool()> supports_inf_nan;
   const char* (*soc_name)() = nullptr;                                  // aclrtGetSocName of CANN

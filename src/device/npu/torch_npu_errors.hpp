@@ -5,7 +5,7 @@
 
 namespace npu_train::detail {
 
-// Returns the minor version of libtorch, "2.13", which is also that of the fitting torch_npu.
+// Returns the minor version of libtorch ("2.13"), which torch_npu must have, too.
 std::string torch_minor();
 
 // Returns a sentence for users that names the torch_npu and the CANN to install, for the environment of the interpreter `python`.

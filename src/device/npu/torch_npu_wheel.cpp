@@ -84,8 +84,8 @@ void import_torch_npu(const std::string& python, const std::string& library) {
   if (!answer.ok()) explain_import(python, library, answer.error);
 }
 
-// Runs what the modules registered with atexit, which only the end of an interpreter would run. That synchronises the devices and ends
-// CANN.
+// Runs the functions that modules have registered with atexit; otherwise they would run only at the end of an interpreter. They synchronise
+// the devices and shut CANN down.
 void end_python_modules() { run_in_torch_npu_python("import atexit\natexit._run_exitfuncs()\n"); }
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace npu_train::detail {
 
 // Returns the environment that has torch_npu: the one that NPU_TRAIN_PYTHON names (an interpreter, or the folder of its environment) if
 // set, otherwise the first of usual_pythons(). Returns nullopt if none of these has torch_npu; `tried` then has a reason for each.
-// Error(Device) if the environment that NPU_TRAIN_PYTHON names has none.
+// Error(Device) if the environment that NPU_TRAIN_PYTHON names has no torch_npu.
 std::optional<PythonEnvironment> environment_with_torch_npu(std::vector<std::string>& tried);
 
 // Starts the interpreter of `environment`, and imports its torch_npu. Error(Device) if torch_npu does not fit libtorch, or cannot be
@@ -22,7 +22,7 @@ void import_wheel(const PythonEnvironment& environment, TorchNpu& out);
 // Imports torch_npu in the interpreter of the host program. Error(Device) if it cannot be imported.
 void import_into_host();
 
-// True if the last import failed. It may have registered the device all the same.
+// True if the last import failed. A failed import may have registered the device nevertheless.
 bool import_has_failed();
 
 // Sets the functions of `out` that torch_npu provides in Python, if the process has imported it.

@@ -125,9 +125,9 @@ class SimNpuBackend final : public GenericBackend {
             .bf16_collectives = chip_of(plugin->options.soc).bf16,
             .ranks_by_powers_of_two = chip_of(plugin->options.soc).rings};
   }
-  // Ends the host threads' team of each side before the other side continues. Autograd runs a device's backward pass in a separate thread,
-  // where the simulator's kernels use another team. libgomp also counts the caller's idle team; if threads outnumber processors, they sleep
-  // between loops instead of spinning, which costs a seventh of a ResNet-50 step.
+  // Ends the caller's OpenMP team before the backward pass, and the backward pass's team after it. Autograd runs a device's backward pass
+  // in a separate thread, where the simulator's kernels use another team. libgomp also counts a team that is idle. If threads outnumber
+  // processors, they sleep between loops instead of spinning, which costs a seventh of a ResNet-50 step.
   void backward(const at::Tensor& loss) const override {
     end_host_team();
     if (loss.requires_grad())

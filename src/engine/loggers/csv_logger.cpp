@@ -47,7 +47,7 @@ class CsvLogger final : public Logger {
  private:
   void write_all(const std::string& rows) {
     write_file_atomic(path_, join(columns_, ",") + "\n" + rows);
-    file_.reset();  // it is the file that was there
+    file_.reset();  // it refers to the replaced file
   }
 
   // Adds columns for names that the file does not have; earlier rows get empty cells.

@@ -24,7 +24,7 @@ std::shared_ptr<Logger> mlflow_logger(const MlflowOptions& options);
 
 void add_builtin_loggers(LoggerRegistry& loggers);
 
-/// Returns the plain values of a configuration by their full keys ("optimizer.lr"); lists are one value, as YAML on one line.
+/// Returns the plain values of a configuration by their full keys ("optimizer.lr"); a list is one value: its YAML on one line.
 std::vector<std::pair<std::string, ConfigNode>> flat_settings(const ConfigNode& config);
 
 }  // namespace npu_train::detail

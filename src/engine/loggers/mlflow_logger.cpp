@@ -30,9 +30,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The file in the run's folder with the names of its folders in the store, by which a resumed run continues there.
+// File in the run's folder that names the run's store, experiment and id in MLflow, so that a resumed run continues there.
 constexpr const char* kNote = "mlflow.json";
-// The tag with the run's folder.
+// Tag whose value is the run's folder.
 constexpr const char* kFolderTag = "npu_train.run_dir";
 
 class MlflowLogger final : public Logger {
@@ -58,7 +58,7 @@ class MlflowLogger final : public Logger {
                                       {"run_id", run_->id().run}}));
       }
       describe(run);
-    } catch (const Error&) {  // nothing follows, and the run would be RUNNING for ever
+    } catch (const Error&) {  // no further call follows, so the run would keep the status RUNNING permanently
       try {
         run_->set_status(MlflowStatus::Failed);
       } catch (const Error&) {  // the first error is reported
@@ -72,7 +72,7 @@ class MlflowLogger final : public Logger {
       }
   }
 
-  // A value that cannot be written, such as that of `acc/top5` next to `acc` (a file cannot be a folder too), costs no other one.
+  // Writes all other values if one cannot be written, such as `acc/top5` next to `acc` (a file cannot be a folder, too).
   void log(const LoggedRow& row) override {
     std::exception_ptr failed;
     const auto attempt = [&](auto&& write) {
@@ -106,7 +106,8 @@ class MlflowLogger final : public Logger {
                               content);
   }
 
-  // Continues the run that `note` names, if it is there, unless `note` is a copy of the file of another folder, which may continue it too.
+  // Continues the run that `note` names, if the store has it. Begins a new run if `note` was copied from another folder, because the owner
+  // of that folder may continue the run, too.
   void go_on(const fs::path& note) {
     if (!fs::exists(note)) return;
     const auto where = note.string();
@@ -130,7 +131,7 @@ class MlflowLogger final : public Logger {
     }
   }
 
-  // Writes what describes the run. Parameters are constant in MLflow, so those of a resumed run stay.
+  // Writes the parameters, the tags and config.yaml of the run. Parameters are constant in MLflow, so those of a resumed run stay.
   void describe(const LoggedRun& run) {
     std::vector<std::string> cut;
     for (const auto& [name, value] : flat_settings(run.config))

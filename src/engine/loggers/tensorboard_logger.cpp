@@ -49,8 +49,8 @@ class TensorBoardLogger final : public Logger {
   }
 
  private:
-  // The events of texts, images and histograms. A resumed run does not log those of its first step again, as it does its values, so they
-  // have a file of their own, where a session begins one step later.
+  // Returns the writer for texts, images and histograms. A resumed run logs the values of its first step again, but not these items. So
+  // items have a file of their own, in which the session begins one step later.
   EventWriter& items() {
     if (!items_) {
       items_.emplace(folder_ + "/items");
@@ -59,7 +59,7 @@ class TensorBoardLogger final : public Logger {
     return *items_;
   }
 
-  // Texts in messages of Protocol Buffers must be UTF-8: one other byte, as in a path, would hide the settings of all runs.
+  // Texts in messages of Protocol Buffers must be UTF-8: a single invalid byte, for example in a path, would hide the settings of all runs.
   static std::vector<std::pair<std::string, HyperParameter>> settings_of(const ConfigNode& config) {
     std::vector<std::pair<std::string, HyperParameter>> out;
     for (const auto& [key, value] : flat_settings(config)) {
@@ -76,7 +76,7 @@ class TensorBoardLogger final : public Logger {
   }
 
   std::string folder_;
-  std::optional<int64_t> from_;  // of items
+  std::optional<int64_t> from_;  // first step of items in a resumed run
   std::optional<EventWriter> events_, items_;
 };
 

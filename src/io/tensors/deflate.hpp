@@ -1,4 +1,4 @@
-// Functions of a compressor that zip archives need: zlib's in deflate.cpp, or only a checksum in no_deflate.cpp (NPU_TRAIN_IMAGES=OFF).
+// Compression for zip archives: with zlib in deflate.cpp, or only the checksum in no_deflate.cpp (NPU_TRAIN_IMAGES=OFF).
 #pragma once
 
 #include <cstdint>

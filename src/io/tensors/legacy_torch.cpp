@@ -42,7 +42,7 @@ std::unique_ptr<Unpickler> LegacyTorchFile::next_pickle(uint64_t largest) {
   return out;
 }
 
-// Finds the storages: in the file, each is its number of elements, then the elements.
+// Finds the storages. In the file, each storage is its number of elements, followed by the elements.
 void LegacyTorchFile::find_storages(const PickleValue& keys) {
   require(keys.kind == PickleValue::Kind::List, "does not list its storages");
   const auto claimed = value_->storages();

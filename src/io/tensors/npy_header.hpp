@@ -30,7 +30,7 @@ struct NpyHeader {
   at::ScalarType dtype = at::kFloat;
   bool fortran_order = false;
   std::vector<int64_t> shape;
-  uint64_t data_begin = 0;  // offset of the data, which end with the file
+  uint64_t data_begin = 0;  // offset of the data, which extend to the end of the file
 };
 
 /// Error(Data) unless the file is a valid .npy file with one of kNpyTypes.

@@ -16,7 +16,7 @@ constexpr std::array<std::string_view, 5> kFunctions = {"torch._utils _rebuild_t
                                                         "torch._utils _rebuild_parameter", "torch_npu.utils.storage _rebuild_npu_tensor",
                                                         "torch_npu.npu._format Format"};
 
-// Classes of other data in checkpoints. Protocol 2 writes Python 2's names of modules for those of Python 3.
+// Classes of other data in checkpoints. Pickle protocol 2 replaces module names of Python 3 by those of Python 2.
 const std::unordered_map<std::string_view, PlainForm>& plain_classes() {
   static const auto all = [] {
     std::unordered_map<std::string_view, PlainForm> out = {

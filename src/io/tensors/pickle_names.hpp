@@ -6,11 +6,11 @@
 
 namespace npu_train::detail {
 
-/// `global` is a module and a name, separated by a blank; also below.
+/// `global` is a module and a name, separated by a blank, here and below.
 bool is_known_global(std::string_view global);
 
-/// Form in which an object of a plain data class is read: as its items (Dict; Attributes: a dict of its attributes; List) or as an opaque
-/// value.
+/// How an object of a plain data class is read: as a dict of its items (Dict) or of its attributes (Attributes), as a list of its items
+/// (List), or as an opaque value (Value).
 enum class PlainForm { Dict, Attributes, List, Value };
 bool is_plain_class(std::string_view global);
 /// Requires is_plain_class().

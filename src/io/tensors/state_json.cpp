@@ -1,4 +1,4 @@
-// Values of a State as JSON. Those that JSON cannot represent become small objects: {"number": "nan"}, {"bytes": "ff00"}.
+// Values of a State as JSON. Small objects represent values that JSON does not support: {"number": "nan"}, {"bytes": "ff00"}.
 #include "npu_train/io/state_json.hpp"
 
 #include <cmath>

@@ -54,7 +54,7 @@ struct TensorFile::State {
   bool row_major = false;
   bool dense = false;
 
-  // Loads the tensor's memory range, for orders and entries that cannot be read directly from the file.
+  // The tensor's memory range, which is loaded on demand for orders and entries that cannot be read directly from the file.
   mutable std::mutex loading;
   mutable std::unique_ptr<char[]> loaded;
   mutable const char* element0 = nullptr;

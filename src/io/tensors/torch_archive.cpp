@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kPickleName = "data.pkl";
 
-// Returns the file, so that the initialiser that opens the archive can call it.
+// Returns `file`, so that the initialiser that opens the archive can call this function.
 ReadableFile refuse_other_formats(ReadableFile file) {
   const auto kind = file.kind();
   const auto start = file.read(0, std::min<uint64_t>(file.size(), 512));

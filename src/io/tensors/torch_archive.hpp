@@ -23,8 +23,8 @@ class TorchArchive {
     uint64_t directory;
   };
 
-  /// Error(`file.kind()`) if the file is not a valid archive of torch.save, or has another of torch.save's formats; the message explains
-  /// how to save it again.
+  /// Error(`file.kind()`) if the file is not a valid archive of torch.save, or is in one of torch.save's other formats; the message
+  /// explains how to save it again.
   TorchArchive(ReadableFile file, const Limits& limits);
 
   const ZipArchive& zip() const { return zip_; }

@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kMostValues = 2'000'000;
 constexpr size_t kMostReferences = 8'000'000;
-// Limit on the dimensions of all tensors together: the memo makes repetition cheap (three bytes can request a copy of any tensor).
+// Limit on the total dimensions of all tensors, because the memo makes repetition cheap (three bytes can request a copy of any tensor).
 constexpr size_t kMostDimensions = 8'000'000;
 constexpr size_t kLongestKey = 1024;
 constexpr std::string_view kOldTensor = "torch._utils _rebuild_tensor";
@@ -88,7 +88,8 @@ void Unpickler::push_other(uint64_t bytes) {
   push(make(Kind::Other));
 }
 
-// Reads a little-endian two's complement number. Longer ones (states of random number generators) are never sizes of tensors.
+// Reads a little-endian two's complement number. Skips longer numbers (states of random number generators), which are never sizes of
+// tensors.
 void Unpickler::push_long(uint64_t bytes) {
   if (bytes > sizeof(int64_t)) return push_other(bytes);
   const auto digits = take(bytes);
@@ -364,8 +365,8 @@ void Unpickler::push_global(std::string_view module, std::string_view name) {
   push(out);
 }
 
-// Returns the value of an object of a plain data class, without executing its code. If the only argument is the items, it represents the
-// object, so that nothing is copied.
+// Returns the value of an object of a plain data class, without executing its code. If the items are the only argument, that argument
+// represents the object, so nothing is copied.
 PickleValue* Unpickler::plain_object(std::string_view name, const PickleValue& arguments) {
   const auto form = plain_form(name);
   const auto& items = arguments.items;
@@ -420,8 +421,8 @@ std::vector<int64_t> Unpickler::integers(const PickleValue& value, const char* w
   return out;
 }
 
-// Returns whether all keys are torch_npu's. Keys and values alternate. The stored values are in the usual order, whatever order they had on
-// the NPU.
+// Returns whether a dict, given as alternating keys and values, has only metadata of torch_npu. This metadata can be ignored, because the
+// stored elements are in the usual order, whatever order they had on the NPU.
 bool Unpickler::has_only_npu_metadata(const PickleValue& dict) {
   for (size_t i = 0; i < dict.items.size(); i += 2)
     if (dict.items[i]->kind != Kind::Text || !is_npu_metadata(dict.items[i]->text)) return false;
@@ -437,8 +438,8 @@ PickleValue* Unpickler::rebuild_tensor(const PickleValue& arguments, bool from_n
       (items.size() == 4 || items.size() == 6 || items.size() == 7) && items[0]->kind == Kind::Storage && items[1]->kind == Kind::Integer,
       "a tensor is not described by storage, offset, size and stride");
   if (items.size() == 7 && !from_npu) {
-    // Accepts metadata of torch_npu (the format that the tensor had on the NPU), but no other, such as "negated", which the stored values
-    // do not include yet.
+    // Accepts torch_npu's metadata (the format that the tensor had on the NPU), but no other metadata. For example, "negated" marks a
+    // negation that the stored values do not include yet.
     require(items[6]->kind == Kind::None || (items[6]->kind == Kind::Dict && has_only_npu_metadata(*items[6])),
             "a tensor that is only marked as conjugated or negated is not read; hint: torch.save(tensor.resolve_neg(), path)");
   }

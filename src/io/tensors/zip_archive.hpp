@@ -53,7 +53,7 @@ class ZipArchive {
   void inflate_into(const Entry& entry, uint64_t from, const std::string& name, void* out) const;
 
   ReadableFile file_;
-  uint64_t content_end_ = 0;  // end of every entry's content: the start of the directory
+  uint64_t content_end_ = 0;  // start of the directory; the content of every entry ends before it
   std::vector<std::string> names_;
   std::map<std::string, Entry> entries_;
 };

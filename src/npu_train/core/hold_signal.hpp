@@ -5,9 +5,9 @@
 
 namespace npu_train {
 
-/// In its scope, blocks a signal on this thread, and permanently in threads that this one starts, so that a write fails with EFBIG or
-/// EPIPE. Otherwise a write beyond the limit on file sizes (`ulimit -f`), or to a socket that its peer has closed, would raise a signal
-/// that ends the process. The program's signal handlers do not change.
+/// In its scope, blocks a signal on this thread, so that a write fails with EFBIG or EPIPE. Threads that this thread starts in the scope
+/// block the signal permanently. Without this scope, a write beyond the limit on file sizes (`ulimit -f`), or to a socket that its peer has
+/// closed, would raise a signal that ends the process. The program's signal handlers do not change.
 class HoldSignal {
  public:
   /// Blocks a synchronous signal (SIGXFSZ, SIGPIPE) on this thread.

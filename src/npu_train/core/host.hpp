@@ -44,9 +44,9 @@ CgroupLimits cgroup_limits(const SystemFiles& files = {});
 /// numbers below 0 and above 2^50.
 std::optional<int64_t> kib_value(const std::string& text, const std::string& key);
 
-/// Returns the bytes that can be allocated before the kernel refuses or ends a process: the least of three values: free memory and swap
-/// space of the machine, the limit of the control groups, and the limit on private memory (`ulimit -d`). INT64_MAX if none is reported. By
-/// default, reads the files of this machine.
+/// Returns the bytes that can be allocated before the kernel refuses or ends a process. This is the least of three values: free memory and
+/// swap space of the machine, the limit of the control groups, and the limit on private memory (`ulimit -d`). INT64_MAX if none of them is
+/// reported. By default, reads the files of this machine.
 int64_t free_host_bytes(const SystemFiles& files = {});
 
 /// Returns the command as typed in a shell, with quotes where needed; "" if the system does not report it.

@@ -1,4 +1,5 @@
-/// Texts for messages: lists, values of any origin, commands and other messages; and what other programs call our keys.
+/// Formats text for messages: lists, values of any origin, commands and wrapped lines. Translates the names that other programs use for our
+/// keys.
 #pragma once
 
 #include <algorithm>
@@ -63,7 +64,7 @@ inline std::string shell_word(const std::string& text) {
   return out + "'";
 }
 
-/// Returns the words as a command of that shell.
+/// Returns the words as a command of a POSIX shell.
 inline std::string shell_words(const std::vector<std::string>& words) {
   std::string out;
   for (const auto& word : words) out += (out.empty() ? "" : " ") + shell_word(word);

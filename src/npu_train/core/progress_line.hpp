@@ -1,4 +1,4 @@
-/// A line on a terminal that shows how far a work is, and is replaced while it goes on.
+/// A line on a terminal that shows the progress of an operation and is updated in place.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ struct LinePart {
   std::string text, brief{};
 };
 
-/// Joins the parts into at most `width` columns (0: any): those with the highest rank are shortened first, then omitted.
+/// Joins the parts into at most `width` columns (0: no limit): those with the highest rank are shortened first, then omitted.
 std::string fitted(std::vector<LinePart> parts, size_t width);
 
 /// Formats seconds as "07:05" or "1:07:05".
@@ -31,7 +31,7 @@ class ProgressLine {
 
   /// Returns the columns of the terminal.
   size_t width() const;
-  /// Whether the line is to be shown at this time in seconds, which is so five times a second; always for the last one.
+  /// Returns whether the line is due at time `now` (in seconds): at most five times a second, and always if `last`.
   bool due(double now, bool last);
   /// Shows the parts, and a gauge if the total is known.
   void show(std::vector<LinePart> parts, int64_t done, std::optional<int64_t> total);
@@ -45,17 +45,17 @@ class ProgressLine {
   bool open_ = false;
 };
 
-/// Counts the pieces of a work, and shows the count and the remaining time.
+/// Shows how many items of an operation are done, and the remaining time.
 class CountedProgress {
  public:
-  /// `what` names the work: "images". `write`: empty for no line.
+  /// `what` names the items: "images". An empty `write` disables the line.
   CountedProgress(std::string what, std::function<void(const std::string&)> write, std::function<size_t()> columns);
   CountedProgress(const CountedProgress&) = delete;
   CountedProgress& operator=(const CountedProgress&) = delete;
   /// Removes the line.
   ~CountedProgress();
 
-  /// `done` of `total` pieces are done at this time in seconds.
+  /// Shows that `done` of `total` items are done at time `now` (in seconds).
   void show(int64_t done, int64_t total, double now);
 
  private:
@@ -63,7 +63,7 @@ class CountedProgress {
   bool on_;
   ProgressLine line_;
   int64_t first_done_ = -1;
-  double first_time_ = 0;  // of first_done_: what precedes it, such as loading, is not a part of the estimate
+  double first_time_ = 0;  // time of first_done_; earlier work, such as loading, is not part of the estimate
 };
 
 }  // namespace npu_train::detail

@@ -11,7 +11,8 @@
 
 namespace npu_train {
 
-/// Returns random bytes of the kernel, at most 256, as lower-case hexadecimal digits. Error(Internal) if the kernel gives none.
+/// Returns `bytes` random bytes of the kernel (at most 256) as lower-case hexadecimal digits. Error(Internal) if the kernel provides no
+/// random bytes.
 inline std::string random_hex(size_t bytes) {
   std::vector<unsigned char> drawn(bytes);
   check(::getrandom(drawn.data(), bytes, 0) == static_cast<ssize_t>(bytes), ErrorKind::Internal, "random",

@@ -1,4 +1,4 @@
-/// What people and programs of other systems write into text files.
+/// Parses text files of users and of other systems: numbers, lines and byte order marks.
 #pragma once
 
 #include <algorithm>
@@ -18,15 +18,15 @@ inline std::optional<int64_t> whole_number(std::string_view text) {
   return error == std::errc() && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
 }
 
-// The byte order mark that programs of Windows write at the start of a UTF-8 file.
+// The byte order mark that Windows programs write at the start of a UTF-8 file.
 
 inline constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 /// Returns the position after a byte order mark, 0 without one.
 inline size_t start_of_text(std::string_view text) { return text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0; }
 
-/// Calls `see` with each line of a text file, without its end, "\n" or "\r\n", and without a byte order mark. The lines refer to `text`. An
-/// end of the last line begins no further line.
+/// Calls `see` with each line of a text file, without the line end ("\n" or "\r\n") and without a byte order mark. The lines point into
+/// `text`. A line end at the end of the text begins no further line.
 template <class See>
 void for_each_line(std::string_view text, const See& see) {
   text.remove_prefix(start_of_text(text));

@@ -1,4 +1,4 @@
-/// Downloads files, and CIFAR: the same steps as scripts/get_data, with curl and tar as separate processes (no shell).
+/// Downloads files and CIFAR, in the same steps as scripts/get_data, with curl and tar as separate processes (no shell).
 #pragma once
 
 #include <filesystem>
@@ -16,12 +16,11 @@ struct Archive {
 };
 Archive cifar_archive(CifarKind kind);
 
-/// Error(Data) with `remedy` if NPU_TRAIN_OFFLINE is set to anything but 0, which forbids to download `url`.
+/// Error(Data) with `remedy` if NPU_TRAIN_OFFLINE is set to anything but 0, which forbids the download of `url`.
 void check_online(const std::string& url, const std::string& remedy);
 
-/// Writes the content of an address to `file`, with curl or wget. Allows only https (file:// only if the address is one), ignores the
-/// user's curl settings, and follows up to 5 redirections, up to 2 GiB. Error(Data) with the program's last words and `remedy`; also if
-/// NPU_TRAIN_OFFLINE is set.
+/// Downloads `url` to `file`, with curl or wget. Allows only https:// and file:// addresses, up to 5 redirections and up to 2 GiB. Ignores
+/// the user's curl settings. Error(Data) with the last line that the program printed and `remedy`; also if NPU_TRAIN_OFFLINE is set.
 void download_file(const std::string& url, const std::filesystem::path& file, const std::string& remedy);
 
 /// Stores the archive's files in `root`; does nothing if they exist. The folder appears completely or not at all: it is built next to

@@ -1,4 +1,4 @@
-/// Streams of labelled images, whose files the loader's workers read and decode: only their places are read in sequence.
+/// Streams of labelled images. Only the places of the images are read in sequence; the loader's workers read and decode the images.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct PendingImage {
 class ImageStream : public IterableDataset {
  public:
   /// Returns the next image, or nullopt at the end. An image that cannot be read is an error of its `read`. After an error of the stream
-  /// itself, the next call continues behind what is damaged, so that the stream ends.
+  /// itself, the next call continues after the damaged part, so that the stream ends.
   virtual std::optional<PendingImage> next_image() = 0;
   /// Returns a text that is equal on all ranks if they have the same files, in the same order.
   virtual std::string source() const = 0;
@@ -28,7 +28,7 @@ class ImageStream : public IterableDataset {
   std::optional<Sample> next() final;
 };
 
-/// Decodes an image: "input" of uint8 [C, H, W], and "target", its label, or with `targets` its targets.
+/// Decodes an image: "input" of uint8 [C, H, W], and "target", the label of the image or, if `targets` is true, its targets.
 Sample decoded_sample(const LabelledImage& image, const std::string& where, bool targets, int64_t index);
 
 }  // namespace npu_train

@@ -1,4 +1,4 @@
-/// Which training samples an epoch has: what data.sampler chooses, or the program.
+/// Which training samples an epoch has, as data.sampler or the program chooses.
 #pragma once
 
 #include <cstdint>
@@ -8,17 +8,18 @@
 
 namespace npu_train::detail {
 
-/// At most one is not empty: see SamplerOptions.
+/// See SamplerOptions. At most one of the two is not empty.
 struct SampleChoice {
   std::vector<double> weights;
   std::vector<int64_t> subset;
 };
 
-/// Returns what a pair chooses; nothing of a stream. Error(Usage) for a sampler that does not fit the data or is given together with a
-/// choice in code, and for such a choice that no sampler accepts; Error(Data) for a sampler_file that cannot be read or does not fit.
+/// Returns the choice of a pair; an empty one for a stream. Error(Usage) for a data.sampler that does not fit the data or is given together
+/// with a choice in code, and for a choice in code that DistributedSampler does not accept. Error(Data) for a sampler_file that cannot be
+/// read or does not fit the data.
 SampleChoice sample_choice(const DatasetPair& pair);
 
-/// Returns the sampler of a loader with these options and another seed.
+/// Returns the sampler of a loader with these options for `size` samples, with `seed` instead of the seed of the options.
 DistributedSampler sampler_of(const LoaderOptions& options, int64_t size, uint64_t seed);
 
 }  // namespace npu_train::detail

@@ -3,8 +3,8 @@
 /// For each tensor of some hundred kilobytes, the C library requests new pages from the system, and returns them when the tensor is freed.
 /// A training step allocates gigabytes in this way, and the system must find, clear and map all pages again: this takes 10 to 20 % of a
 /// step of a convolutional network on the CPU. The arena reserves address space once (in huge pages if available) and places each block in
-/// the smallest sufficient gap (about 2 % above the peak of live tensors for ResNet-50; the C library's heap, set to keep its memory, takes
-/// 15 %).
+/// the smallest sufficient gap. For ResNet-50 it needs about 2 % more than the peak of live tensors; the C library's heap, configured to
+/// keep its memory, needs 15 % more.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -39,9 +39,9 @@ class HostArena {
   c10::Allocator* before_;
 };
 
-/// Returns an arena for the main function of a program; null if the environment variable NPU_TRAIN_ALLOCATOR is `system` (`arena` or unset:
-/// an arena). Without an arena, every tensor comes from the C library, or from a replacement by LD_PRELOAD (mimalloc, jemalloc).
-/// Error(Usage) for another value.
+/// Returns an arena for the main function of a program if the environment variable NPU_TRAIN_ALLOCATOR is unset or `arena`, and null if it
+/// is `system`. Without an arena, every tensor comes from the C library, or from the library that LD_PRELOAD puts in its place (mimalloc,
+/// jemalloc). Error(Usage) for another value.
 std::unique_ptr<HostArena> host_arena_from_environment();
 
 /// Returns the current allocator of CPU memory: "arena, glibc 2.36" (large tensors from the arena, the rest from the C library), "mimalloc

@@ -1,4 +1,4 @@
-/// Current and peak bytes of tensors: exact, while the resident set of a process counts pages.
+/// Current and peak bytes of tensors. They are exact, unlike the resident set of a process, which counts pages.
 #pragma once
 
 #include <c10/core/Allocator.h>

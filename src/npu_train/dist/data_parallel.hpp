@@ -50,14 +50,15 @@ class DataParallelStrategy final : public Strategy, ErrorFeedback, ShardedUnits 
   ReductionTimes reduction_times() const override { return reducer().times(); }
   /// Also exchanges the compute time of each rank: rank 0 logs a warning if one is much slower than the others.
   void agree(StepAgreement& step) override;
-  /// Every `dist.check_every` steps, compares the weights of all ranks; with sharded optimizer state or gradients at the start of the step,
-  /// with sharded parameters not at all. Error(CheckFailed) names a rank and the first parameter that differs from rank 0's. Also compares
-  /// the operators of forward and backward among ranks with equal numbers of samples, and logs the first difference as a warning, once.
+  /// Every `dist.check_every` steps, compares the weights of all ranks. With sharded optimizer state or gradients, it compares them at the
+  /// start of the step; with sharded parameters, it does not compare them. Error(CheckFailed) names a rank and the first parameter that
+  /// differs from rank 0's. Also compares the operators of forward and backward among ranks with equal numbers of samples, and logs the
+  /// first difference as a warning, once.
   void finish_step() override;
 
   unsigned decide(unsigned wanted) override;
 
-  /// As ShardedUnits::set(). setup() checks them with every sharding.
+  /// Sets the units, as ShardedUnits::set() does. setup() checks the units with every kind of sharding.
   void set(std::vector<ParameterUnit> units) override { units_ = std::move(units); }
 
  private:

@@ -15,8 +15,8 @@ namespace npu_train {
 /// Returns the device of a run; starts the simulated NPU if that is the device.
 Device run_device(const RunConfig& config);
 
-/// Returns the options of make_precision for a run. Of the fp32_modules, they contain only the classes of layers: paths need the model's
-/// blocks, and are handled by the functions below.
+/// Returns the options of make_precision for a run. They contain only those amp.fp32_modules that are classes of layers. Paths need the
+/// model's blocks, so the functions below handle them.
 PrecisionOptions precision_options(const RunConfig& config);
 
 /// Returns whether one of the two lists names a block or a layer of the model, not only classes of layers.

@@ -20,7 +20,7 @@ Json to_json(const EpochReport& report, const std::string& weight_rate);
 /// Creates the next free `dir/name/version_N` and returns it. Error(Checkpoint) if it cannot be created.
 std::string make_run_dir(const std::string& dir, const std::string& name);
 
-/// Returns the folders `dir/name/version_N`, newest first, that have checkpoints or an unfinished first one, or that a run locks or has
+/// Returns the folders `dir/name/version_N`, newest first, that contain a checkpoint, even an unfinished one, or that a run locks or has
 /// locked (FolderLock).
 std::vector<std::string> run_dirs(const std::string& dir, const std::string& name);
 
@@ -32,9 +32,9 @@ void set_aside(const std::filesystem::path& path, const std::string& why);
 /// warning, but never end the run.
 class RunFiles final : public Callback {
  public:
-  /// `run`: its dir, name and config. Continues existing files when a run is resumed.
+  /// `run` contains the run's dir, name and config; its other fields are set later. Continues existing files when a run is resumed.
   RunFiles(LoggedRun run, int64_t every_n_steps, std::vector<std::shared_ptr<Logger>> loggers);
-  /// In a program with its own loop, the end of the run.
+  /// Ends the logs of a program with its own loop.
   ~RunFiles() override;
 
   /// Call it when an error ends fit().

@@ -38,7 +38,7 @@ class EventWriter {
   /// Adds a distribution. `totals`: minimum, maximum, count, sum, sum of squares. counts[i] counts values from limits[i - 1] to limits[i].
   void add_histogram(const std::string& tag, const std::array<double, 5>& totals, const std::vector<double>& limits,
                      const std::vector<double>& counts, int64_t step);
-  /// Adds the settings of the run. TensorBoard uses the first ones of a folder.
+  /// Adds the settings of the run. If a folder has several records of settings, TensorBoard uses the first.
   void add_hyperparameters(const std::vector<std::pair<std::string, HyperParameter>>& settings);
 
   const std::string& path() const { return file_.path(); }

@@ -1,5 +1,5 @@
 /// One tensor in NumPy's .npy format (version 1.0; https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html). We implement it
-/// ourselves, because libtorch does not. Sizes are checked with the file before memory is allocated; Python objects are rejected.
+/// ourselves, because libtorch does not. Sizes are checked against the file before memory is allocated; Python objects are rejected.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -2,7 +2,7 @@
 ///
 /// A .pth file is a zip archive with a pickle inside. A pickle is a program; this reader implements only the instructions that build dicts,
 /// lists, tuples, strings, numbers and tensors. Classes and functions outside a short list are rejected by name before they have an effect.
-/// It exists because torch::pickle_load returns None for a dict with parameters.
+/// This reader exists because torch::pickle_load returns None for a dict with parameters.
 #pragma once
 
 #include <cstdint>
@@ -36,9 +36,9 @@ bool is_pth_name(const std::filesystem::path& path);
 PthFile load_pth(const std::filesystem::path& path);
 
 /// Writes one tensor as `torch.save(tensor, path)` does, for `torch.load(path, weights_only=True)`: row-major, without gradient, aligned to
-/// 64 bytes. Written from the tensor's own memory; only a tensor that is not contiguous or not on the host is copied first. Equal values
-/// give equal files. Dtypes: float64/32/16, bfloat16, int64/32/16/8, uint8, bool; Error(Usage) for others, Error(Checkpoint) if the file
-/// cannot be written.
+/// 64 bytes. The data are written from the tensor's own memory; only a tensor that is not contiguous or not on the host is copied first.
+/// Equal values give equal files. Dtypes: float64/32/16, bfloat16, int64/32/16/8, uint8, bool; Error(Usage) for others, Error(Checkpoint)
+/// if the file cannot be written.
 WrittenFile save_pt(const std::filesystem::path& path, const at::Tensor& tensor, Durability durability = Durability::Synced);
 
 }  // namespace npu_train

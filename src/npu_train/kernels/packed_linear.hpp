@@ -5,7 +5,7 @@
 
 namespace npu_train::detail {
 
-/// Returns whether packing makes the layer faster: on an x86 CPU that is not Intel's, with at least 1024 rows.
+/// Returns whether packing makes the layer faster. It does on x86 CPUs of vendors other than Intel if there are at least 1024 rows.
 bool has_packed_product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 
 /// Computes at::linear with its backward pass, as one autograd node; requires has_packed_product(). `bias` may be undefined. Supports fp32,

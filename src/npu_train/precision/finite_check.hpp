@@ -10,10 +10,10 @@
 
 namespace npu_train {
 
-/// Multiplies every gradient by `inv_scale` in place. Returns whether one of them was not finite before: an fp32 scalar, 0 or 1, on the
-/// device of the first gradient, without a host read. Runs one fused pass per (device, dtype). Accepts strided views with gaps, and checks
-/// the values of sparse (COO) gradients. Ignores parameters without a gradient; without any gradient the result is 0. Error(Usage) for a
-/// gradient that is complex, expanded (several elements share memory) or has another layout.
+/// Multiplies every gradient by `inv_scale` in place. Returns an fp32 scalar on the device of the first gradient: 1 if a gradient was not
+/// finite before, otherwise 0. The host does not read it. Runs one fused pass per (device, dtype). Accepts strided views with gaps, and
+/// checks the values of sparse (COO) gradients. Ignores parameters without a gradient; without any gradient the result is 0. Error(Usage)
+/// for a gradient that is complex, expanded (several elements share memory) or has another layout.
 ///
 /// On devices whose overflow saturates (Ascend 910A, 310P), no value shows an overflow. There the host reads the device's sticky flag,
 /// which covers forward and backward since clear_overflow_flags(). `computed_on` lists devices whose gradients were copied elsewhere, for

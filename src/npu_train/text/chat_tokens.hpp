@@ -13,8 +13,8 @@ namespace npu_train::detail {
 struct ChatTokens {
   std::vector<int64_t> ids;
   std::vector<std::pair<int64_t, int64_t>> answers;  ///< tokens [begin, end), in order
-  /// A token of the complete text would have been part of an answer and of what is next to it. The text is divided there, as it is when the
-  /// model answers: its prompt ends where the answer begins.
+  /// Whether a token of the complete text would cross the border of an answer. The text is then divided at that border, as it is when the
+  /// model answers, because its prompt ends where the answer begins.
   bool divided = false;
 };
 

@@ -1,4 +1,4 @@
-/// UTF-8, without tables of Unicode.
+/// Functions for UTF-8 that need no Unicode tables.
 #pragma once
 
 #include <cstddef>

@@ -47,7 +47,7 @@ struct GraphValue {
 struct GraphResult {
   std::string name;   ///< name in Outputs
   at::Tensor tensor;  ///< the tensor at the time of recording
-  size_t value;       ///< its value, which is from outside if the forward returns an input, a parameter or a constant
+  size_t value;       ///< index of its value, which is from outside (kOutside) if the forward returns an input, a parameter or a constant
 };
 
 /// Returns whether to record a composite operator as its parts.
@@ -56,9 +56,9 @@ using SplitRule = std::function<bool(const c10::OperatorHandle&)>;
 /// A recorded forward. It keeps all its tensors alive, so that addresses stay unique.
 class OpGraph {
  public:
-  /// Runs `forward` once on this thread. A value from outside gets its name from `parameters` or `buffers` if it is that tensor, or one
-  /// with the same elements (same_elements). If several names match, the first is used; parameters precede buffers. A composite operator
-  /// for which `split` returns true is recorded as its parts. Error(Usage) if a result is undefined; Error(Device) as in OpModeGuard.
+  /// Runs `forward` once on this thread. A value from outside gets the name of the first tensor in `parameters`, then `buffers`, that is
+  /// the same tensor or has the same elements (same_elements). A composite operator for which `split` returns true is recorded as its
+  /// parts. Error(Usage) if a result is undefined; Error(Device) as in OpModeGuard.
   static OpGraph record(const std::function<Outputs()>& forward, const ParameterSet& parameters = {},
                         const std::vector<std::pair<std::string, at::Tensor>>& buffers = {}, const SplitRule& split = {});
 
@@ -71,7 +71,8 @@ class OpGraph {
 
   /// Returns the only operator that reads the result of `op`; -1 if there are none or several, or if the forward returns the result.
   ptrdiff_t only_reader(size_t op) const;
-  /// Returns at which argument of `reader` the only output of `giver` is; -1 if it is none of them, or if `giver` has several outputs.
+  /// Returns the index of the argument of `reader` that is the only output of `giver`; -1 if there is none, or if `giver` has several
+  /// outputs.
   int position(size_t reader, size_t giver) const;
   /// Counts the operators that read this memory. Creating a view does not count.
   int64_t readers_of(const void* storage) const;

@@ -11,14 +11,14 @@
 
 namespace npu_train::detail {
 
-/// Returns, for each optimizer of the task, its name and those of `all` that begin with it. Error(Usage) for names that are not letters,
-/// digits and '_' or occur twice, for an optimizer without parameters, for a trained parameter without an optimizer, and for intervals that
-/// are not possible.
+/// Returns, for each optimizer of the task, its name and the parameters of `all` whose names begin with it. Error(Usage) for names that are
+/// not letters, digits and '_' or occur twice, for an optimizer without parameters, for a trained parameter without an optimizer, and for
+/// intervals that are not possible.
 std::vector<std::pair<std::string, ParameterSet>> divided_parameters(const AlternatingTask& task, const ParameterSet& all);
-/// Error(Usage) if the strategy divides states among the ranks, which the optimizers of one task do not support.
+/// Throws Error(Usage) if the strategy divides states among the ranks, which the optimizers of one task do not support.
 void check_complete_states(Strategy& strategy);
-/// Returns the place of the optimizer whose parameters are averaged among `names`, which are {""} for a task with one. Error(Usage) if
-/// `of` (average.of) is none of them.
+/// Returns the index in `names` of the optimizer whose parameters are averaged. `names` is {""} for a task with one optimizer. Error(Usage)
+/// if `of` (average.of) is not among them.
 size_t place_of_averaged(const std::string& of, const std::vector<std::string>& names);
 
 }  // namespace npu_train::detail

@@ -32,7 +32,7 @@ std::string sizes_text(const std::vector<int64_t>& shape) {
 
 bool near_number(double a, double b) { return std::abs(a - b) <= 1e-5 * std::max(std::abs(a), std::abs(b)); }
 
-// Common orders of a weight's dimensions: rows and columns; OIHW, HWIO or OHWI.
+// Permutations between common orders of a weight's dimensions: rows and columns; OIHW, HWIO or OHWI.
 const std::vector<std::vector<int64_t>>& layouts() {
   static const std::vector<std::vector<int64_t>> out = {{1, 0},       {2, 1, 0},    {1, 0, 2},    {2, 3, 1, 0},
                                                         {3, 2, 0, 1}, {1, 0, 2, 3}, {0, 2, 3, 1}, {0, 3, 1, 2}};
@@ -127,7 +127,7 @@ class CheckpointComparer {
     call.failed |= item.failed;
   }
 
-  // Whether the model's result depends on the entry; it does not on the batch count of a norm.
+  // Whether the model's result depends on the entry. It does not depend on the batch count of a norm.
   static bool is_weight(const DumpItem& item, const StoredWeights& weights) {
     const auto& entry = entry_of(item, weights);
     return entry.part == "model" && !entry.name.ends_with("num_batches_tracked");

@@ -58,7 +58,7 @@ DumpStep layers_of(const StoredWeights& weights, const std::set<std::string>& pa
 std::vector<std::string> ties_broken(const StoredWeights& here, const StoredWeights& there, const std::string& here_name,
                                      const std::string& there_name);
 
-// The first layer that differs, with likely causes.
+// Returns the first layer that differs, with likely causes.
 Divergence first_difference_of(const StepComparison& step, const std::map<std::string, std::string>& facts_a,
                                const std::map<std::string, std::string>& facts_b);
 

@@ -23,7 +23,7 @@ CsvMode mode_of(const std::vector<detail::Row>& rows) {
   return any(Kind::Tensor) ? CsvMode::Tensor : any(Kind::Checksum) && !any(Kind::Statistics) ? CsvMode::Checksum : CsvMode::Statistics;
 }
 
-// The columns of msprobe 26.2 with its stack option, then ours.
+// Returns the columns of msprobe 26.2 with its stack option, followed by ours.
 Cells columns_of(CsvMode mode) {
   Cells out = {"NPU Name",         "Bench Name",         "NPU Dtype",         "Bench Dtype",
                "NPU Tensor Shape", "Bench Tensor Shape", "NPU Requires_grad", "Bench Requires_grad"};

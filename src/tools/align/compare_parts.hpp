@@ -29,7 +29,7 @@ void check_options(const CompareOptions& options);
 // Returns the end of the message "nothing was compared" if --layers may be the reason.
 std::string chosen_layers_text(const CompareOptions& options);
 
-// Notes and logs unknown_names(). Error(Usage) if both sides have no name of the mapping.
+// Notes and logs unknown_names(). Error(Usage) if neither side has any name of the mapping.
 void tell_unknown(const std::set<std::string>& unknown, const CompareOptions& options, DumpComparison& out);
 
 // Notes and logs tolerances that match no call, for example because of a misspelt name.
@@ -77,7 +77,8 @@ class ItemJudge {
 
 // Returns a fact from the head of a dump; "" if it is missing.
 std::string fact_of(const DumpStep& step, const std::string& name);
-// Whether a dump lacks a part of the run, because its options exclude calls (has_gaps: between others, too) or because the run was killed.
+// is_part: whether a dump lacks a part of the run, because its options exclude calls or because the run was killed. has_gaps: whether its
+// options exclude calls, so that calls between others may be missing.
 bool is_part(const DumpStep& step);
 bool has_gaps(const DumpStep& step);
 // Whether the run may have used kernels that fuse a norm with the operators after it. Dumps without this fact, such as PyTorch's, count as
@@ -95,8 +96,8 @@ struct Forgiving {
   bool places_only = false;  // forgive only outputs that a fused kernel shows after a later operator
   bool strict = false;       // see CompareOptions
 };
-// Withdraws failures between runs that may differ by rounding: those that rounding explains, if no call differs by itself, and those whose
-// cause the compared calls cannot show.
+// Withdraws failures between runs that may differ by rounding. If no call differs by itself, these are failures that rounding explains, and
+// failures whose cause the compared calls cannot show.
 void forgive_rounding(StepComparison& step, const DumpStep& a, const DumpStep& b, const Forgiving& how);
 
 // Whether all values of a side are finite, as far as known.
@@ -110,7 +111,8 @@ void fail_unproven(StepComparison& step, const DumpStep& a, const DumpStep& b);
 
 // Returns the layers with a forward call, except the optimizer.
 std::set<std::string> layers_of(const DumpStep& step);
-// Whether a side with `layers` divides this part of the network differently: into smaller layers, larger ones, or without a name for it.
+// Whether a side with `layers` divides this part of the network differently: into smaller layers, into larger layers, or without a name for
+// this part.
 bool is_cut_otherwise(const DumpCall& call, const std::set<std::string>& layers);
 // Returns the number of parameter elements that a call of a layer uses; 0 for other calls.
 int64_t parameter_elements(const DumpCall& call);

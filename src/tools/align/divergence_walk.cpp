@@ -137,7 +137,7 @@ class Walker {
   }
   // Returns the worst forward error. It is at least the rounding of calls that are not compared.
   double forward_error() const { return std::max(worst("forward"), unseen_); }
-  // Returns the limit for the loss and the gradients that it starts. No operator between the outputs and the loss has a kink.
+  // Returns the limit for the loss and the gradients that start from it. No operator between the outputs and the loss has a kink.
   double loss_limit(const CallComparison& call) const {
     return exact_ ? kJump * worst("forward") : kJump * gain_ * std::max(call.noise, worst("forward"));
   }
@@ -191,8 +191,8 @@ class Walker {
   Divergence visit(const CallComparison& call, double later) {
     if (auto found = options(call); found.found) return found;
     const double most = of_loss(call) ? loss_limit(call) : limit(call);
-    // The worst error so far replaces inputs that are missing (the loss), that are at another place of the network (see below), or of which
-    // only statistics are known.
+    // The worst error so far replaces the error of inputs that are missing (the loss), that are at another place of the network (see
+    // below), or of which only statistics are known.
     if (call.direction == "forward")
       shown_.insert(call.layer);
     else if (part_ && fused_on_one_side_ && !exact_ && is_batch_norm(call.type) && shown_.count(call.layer) == 0)
@@ -284,8 +284,8 @@ class Walker {
     return out;
   }
 
-  // Reports a parameter without a gradient on one side. Considers only entries that the comparer has failed, because that side has the
-  // layer.
+  // Reports a parameter without a gradient on one side. Considers only entries that the comparer has marked as failed, which it does if
+  // that side has the layer.
   Divergence missing_gradient() const {
     for (const auto& call : step_.calls) {
       if (call.direction == "forward") continue;
@@ -305,8 +305,8 @@ class Walker {
     return {};
   }
 
-  // Returns the error of a layer's inputs. A module without calls has those of its submodules, a parameter that is not a layer those of its
-  // siblings.
+  // Returns the error of a layer's inputs. For a module without calls, these are the inputs of its submodules; for a parameter that is not
+  // a layer, the inputs of its siblings.
   static std::optional<double> error_into(const std::map<std::string, double>& into, const std::string& layer) {
     if (const auto found = into.find(layer); found != into.end()) return found->second;
     const auto worst_in = [&](const std::string& module) {

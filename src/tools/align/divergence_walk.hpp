@@ -19,11 +19,11 @@ bool in_network(const CallComparison& call);
 // Whether all values of one side are zero and those of the other are not, which rounding does not explain.
 bool zero_on_one_side(const CallComparison& call);
 bool is_norm(const CallComparison& call);
-// Whether all outputs of one side are >= 0, as those of a fused kernel, which are the values after the ReLU.
+// Whether all outputs of one side are >= 0, like those of a fused kernel, which also applies the ReLU.
 bool is_activated(const CallComparison& call, bool in_a);
 std::string error_text(double error);
-// Returns "differs by 0.3" for the values of a call on this side, or the reason of an unbounded error: "is differently shaped ([2] and
-// [3])". `many`: "differ" and "are".
+// Returns "differs by 0.3" for the values of a call on `side` or, if the error is unbounded, the reason: "is differently shaped ([2] and
+// [3])". `many`: the verbs are "differ" and "are".
 std::string apart_text(double error, const CallComparison& call, const std::string& side, bool many);
 // Returns the place as "layer1.0.conv1 (Conv2d, forward, step 0)".
 std::string place_of(const Divergence& divergence);
@@ -37,10 +37,10 @@ class CallStructure {
  public:
   CallStructure(const StepComparison& step, const DumpStep& a);
   bool is_around(const CallComparison& call) const { return inside_.count(call.a) != 0; }
-  // Returns the error that enters the call's own computation: that of its inputs, or of the outputs of calls inside it.
+  // Returns the error that enters the call's own computation: the error of its inputs or of the outputs of calls inside it.
   double into(const CallComparison& call) const;
-  // Returns the error that a call causes. If a value feeds several layers, each of them shows the complete gradient, which only the last
-  // one completes; only the last one counts.
+  // Returns the error that a call causes. If a value feeds several layers, each of these shows the complete gradient of the value, although
+  // only the last one completes it. The error counts only for the last one.
   double out_of(const CallComparison& call) const;
 
  private:
@@ -52,8 +52,8 @@ struct Walk {
   Divergence first;                // the first call that differs by itself
   double forward_error = 0;        // the worst forward error up to that call, without the loss
   double weight_error = 0;         // the worst error of weights at the start of the step, including noise
-  std::set<std::string> vanished;  // norms whose output is the value at another place on the side that fuses kernels
-  std::set<std::string> unproven;  // norms of which this is likely, though no compared later layer proves it
+  std::set<std::string> vanished;  // norm layers whose output, on the side that fuses kernels, is the value at another place of the network
+  std::set<std::string> unproven;  // norm layers for which this is likely, though no compared later layer proves it
   bool unproven_update = false;    // only gradients that are not compared can explain the optimizer's step
 };
 

@@ -75,7 +75,7 @@ std::string DumpFilter::nearest(const std::string& pattern) const {
 bool DumpFilter::enter(const std::string& base) {
   note(base);
   if (!scope_.empty() && call_matches(base, scope_.front())) scope_open_ = true;
-  const bool listed = has(base);  // asked outside the scope, too, because unmatched() needs the names
+  const bool listed = has(base);  // also called outside the scope, because unmatched() needs the names
   return scope_open_ && listed;
 }
 

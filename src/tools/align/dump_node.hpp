@@ -18,7 +18,7 @@ struct DumpLeaf {
   std::string dtype;  // "torch.float32"
   std::vector<int64_t> shape;
   bool requires_grad = false;
-  std::string parameter;  // name of the parameter, if this is an operator's input that is one
+  std::string parameter;  // name of the parameter, if this is a parameter that an operator receives as an input
   std::optional<TensorStatistics> statistics;
   std::optional<uint32_t> crc;
   std::string data_name;

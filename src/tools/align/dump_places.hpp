@@ -19,10 +19,10 @@ inline std::optional<int64_t> number_after(std::string_view name, std::string_vi
   return number && *number >= 0 ? number : std::nullopt;
 }
 
-// Files that describe the values: those of calls, or those that a program named (msprobe's level debug).
+// Files that describe the values of a step: kDumpJson the values of calls, kDebugJson those that a program named (msprobe's level debug).
 inline constexpr const char *kDumpJson = "dump.json", *kDebugJson = "debug.json";
 
-// Returns the path of that file in a step's folder; empty if there is none.
+// Returns the path of the descriptive file in a step's folder; empty if there is none.
 inline std::filesystem::path description_in(const std::filesystem::path& folder) {
   std::error_code ignored;
   for (const char* name : {kDumpJson, kDebugJson})

@@ -359,7 +359,7 @@ DumpStep read_dump_step(const Dump::Place& place) {
       read_name(call);
       CallReader(call, source, budget).read(content);
     }
-  if (!out.complete && !out.calls.empty() && !ends_between_calls(path)) out.calls.pop_back();  // it would be another call
+  if (!out.complete && !out.calls.empty() && !ends_between_calls(path)) out.calls.pop_back();  // drops the last call, which is incomplete
   if (out.level == "debug" && out.facts.empty()) find_gradients(out.calls);
   read_parents(place.folder / "construct.json", out.calls);
   return out;

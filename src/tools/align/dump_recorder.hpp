@@ -26,12 +26,12 @@ class DumpFilter {
   bool modules() const { return options_.level == "module" || options_.level == "mix"; }
   bool operators() const { return options_.level == "op" || options_.level == "mix"; }
   bool named_values() const { return options_.level == "debug"; }
-  // Decides whether the call is dumped. `base` is its name without direction and number: "Module.conv1.Conv2d". It advances through the
-  // scope, so call it once per call.
+  // Decides whether the call is dumped. `base` is its name without direction and number: "Module.conv1.Conv2d". enter() advances through
+  // the scope, so call it once per call.
   bool enter(const std::string& base);
   void leave(const std::string& base);
   bool has(const std::string& base) const;
-  // Returns, for each name of list and scope that no call has matched so far: "dump.list: 'haed' matches no layer or operator at
+  // Returns a message for each name of list and scope that no call has matched so far: "dump.list: 'haed' matches no layer or operator at
   // dump.level=module; did you mean 'head'?".
   std::vector<std::string> unmatched() const;
   // Whether data_mode selects the word. If no word of a group is given, the complete group is selected.
@@ -76,11 +76,11 @@ class DumpRecorder : public OpListener, public std::enable_shared_from_this<Dump
   std::vector<std::string> unmatched() const { return filter_.unmatched(); }
 
  private:
-  // A call of a layer. A layer is declared, or known by its parameters; in that case the next operator may belong to the same call.
+  // A call of a layer, which is declared or known by its parameters. In the latter case, the next operator may belong to the same call.
   struct OpenCall {
-    std::string owner, base, name;  // path; name as in "Module.conv1.Conv2d"; the same with direction and number
+    std::string owner, base, name;  // owner: path of the layer; base: "Module.conv1.Conv2d"; name: base with direction and number
     bool wanted = false, overflowed = false;
-    std::set<std::string> used;  // parameters
+    std::set<std::string> used;  // parameters that the call has used
     DumpEntry entry;
     std::vector<at::Tensor> inputs, outputs, casts;  // casts: copies of outputs in another dtype
     size_t backward = kNone;
@@ -98,7 +98,7 @@ class DumpRecorder : public OpListener, public std::enable_shared_from_this<Dump
     std::vector<DumpNode> of_outputs, of_inputs;
     std::vector<Share> shares;  // per input
     size_t missing = 0, watched_outputs = 0;
-    int generation = 0;  // number of the outputs' replacements, since the next operator of a layer may replace the result
+    int generation = 0;  // number of times that the outputs were replaced, since the next operator of a layer may replace the result
     bool came = false, overflowed = false;
   };
   static constexpr size_t kNone = static_cast<size_t>(-1);
@@ -119,7 +119,7 @@ class DumpRecorder : public OpListener, public std::enable_shared_from_this<Dump
   void emit_value(const std::string& name, const at::Tensor& value, const char* phase);
   DumpNode tensors(const std::vector<at::Tensor>& values, const std::string& name, bool keep = false);
   static std::vector<at::Tensor> data_inputs(const SeenOp& op);
-  // Returns an argument of an operator, with the parameter's name if it is one.
+  // Returns an argument of an operator, with the name of the parameter if the argument is one.
   DumpNode argument(const SeenOp& op, const c10::IValue& value, const std::string& name, bool keep);
   DumpNode parameters_of(const SeenOp& op, const OpenCall& call);
   // Returns the parameters that a declared layer owns itself.
@@ -147,7 +147,7 @@ class DumpRecorder : public OpListener, public std::enable_shared_from_this<Dump
   bool closed_ = false;
   bool forward_over_ = false;      // the loss was recorded
   std::set<std::string> named_;    // names of named values
-  std::set<std::string> arrived_;  // names of their gradients that have arrived
+  std::set<std::string> arrived_;  // names of the named values' gradients that have arrived
   bool empty_ = true;
 
   std::map<std::string, bool> is_leaf_;  // layers that own parameters, and whether no other layer is inside them

@@ -33,7 +33,7 @@ Facts facts_of(const RunView& run) {
     return node != nullptr && node->is_scalar() ? std::optional(node->scalar()) : std::nullopt;
   };
   if (const auto name = scalar("name")) facts["model"] = *name;
-  if (const auto fused = scalar("fused_kernels")) facts["fused_kernels"] = run.device.is_cpu() ? *fused : "false";  // others have none
+  if (const auto fused = scalar("fused_kernels")) facts["fused_kernels"] = run.device.is_cpu() ? *fused : "false";  // only CPUs have them
   const auto& trainer = run.config.trainer;
   facts["gradient_clip"] =
       trainer.gradient_clip_val > 0 ? trainer.gradient_clip_algorithm + " " + shortest(trainer.gradient_clip_val) : "none";
@@ -50,8 +50,8 @@ struct DumpSection : DumpOptions {
   }
 };
 
-// An overload, which is preferred to the template for other sections. It replaces the file's path by its options in the configuration that
-// a run saves, since the file may move.
+// This overload is preferred to the template, which handles other sections. In the configuration that a run saves, it replaces the path of
+// the file by the options in the file, since the file may move.
 void bind_into(DumpSection& section, const ConfigNode& node, const std::string& path, ConfigProblems& problems) {
   const auto before = problems.all().size();
   bind_into<DumpSection>(section, node, path, problems);
@@ -84,7 +84,7 @@ class DumpObserver final : public RunObserver {
         log_warning("dump.ranks: there is no rank ", rank, "; this run has ", run.strategy->ranks().size());
     dumper_.emplace(options_, dumped_model(*run.task), run.strategy->ranks().rank(), facts_of(run));
     dumper_->watch(*run.optimizer, run.precision);
-    if (run.strategy->ranks().size() > 1)  // before the dumper is made: its folders would be taken for those of an earlier run
+    if (run.strategy->ranks().size() > 1)  // added before the dumper, whose folders it would otherwise remove as those of an earlier run
       run.loop->observers().add(
           &ranks_.emplace(options_, run.strategy->ranks(), *run.loop->parts().parameters, *run.optimizer, run.precision));
     run.loop->observers().add(&*dumper_);

@@ -110,7 +110,7 @@ void Dumper::watch(const Optimizer& optimizer, const Precision* precision) {
   impl_->precision = precision;
 }
 
-// Facts of a step that a comparison needs, as JSON.
+// Returns the facts of a step that a comparison needs, as JSON.
 std::map<std::string, std::string> Dumper::own_facts() const {
   using detail::json_number, detail::json_string;
   auto environment = npu_train::environment();

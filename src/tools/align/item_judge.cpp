@@ -29,7 +29,7 @@ std::string shape_cause(const DumpItem& a, const DumpItem& b) {
   return out + "a different network or image size";
 }
 
-// Whether TensorFile can read the values. Of other dtypes, only statistics and checksums are compared.
+// Whether TensorFile can read the values. For other dtypes, only statistics and checksums are compared.
 bool has_readable_values(const DumpItem& item) {
   static constexpr const char* unread[] = {"complex", "float8", "uint16", "uint32", "uint64"};
   const auto dtype = to_lower(item.dtype);
@@ -48,7 +48,7 @@ bool same_sample(const DumpItem& a, const DumpItem& b, const DumpStep& step_a, c
   return equal("seed") && equal("sample_elements");
 }
 
-// Returns the factor by which a value is multiplied: the loss scale for gradients of the backward pass, 1 for other values.
+// Returns the factor that a dumped value contains: the loss scale for gradients of the backward pass, 1 for other values.
 double loss_scale_of(const DumpStep& step, const std::string& direction, const DumpItem& item) {
   if (direction != "backward" || item.unscaled) return 1;
   const auto found = step.facts.find("loss_scale");
@@ -99,7 +99,7 @@ std::string fact_of(const DumpStep& step, const std::string& name) {
 
 bool is_moved(const ItemComparison& item) { return item.a.ends_with(".running_mean") || item.a.ends_with(".running_var"); }
 
-// Reduces the error of a mean that is small compared with the spread of its values, because it is as uncertain as that spread.
+// Reduces the error of a running mean that is small compared with the spread of its values, which limits how exact a mean can be.
 double moved_error_of(const ItemComparison& item, const CallComparison& call) {
   if (!std::isfinite(item.error) || !item.a.ends_with(".running_mean")) return item.error;
   const auto spread = std::find_if(call.items.begin(), call.items.end(), [](const auto& i) { return i.b.ends_with(".running_var"); });
@@ -148,9 +148,9 @@ double apart_in_statistics(const ItemComparison& item, double largest_b, const T
     return a && b && !(*a == *b) && !(std::isnan(*a) && std::isnan(*b)) ? std::abs(*a - *b) : 0;
   };
   const auto &a = item.item_a, &b = item.item_b;
-  // a norm may have as large a relative error as the largest element
+  // the norm may have the same relative error as the largest element
   const double norm = largest_b > 0 && b.norm && *b.norm > 0 ? apart(a.norm, b.norm) / *b.norm * largest_b : apart(a.norm, b.norm);
-  const bool counted_exactly = t.atol == 0 && t.rtol == 0;  // integers: their sums are rounded, too
+  const bool counted_exactly = t.atol == 0 && t.rtol == 0;  // integers, whose sums are rounded nevertheless
   const double sums = std::max(apart(a.mean, b.mean), norm);
   return std::max({apart(a.max, b.max), apart(a.min, b.min), counted_exactly && sums <= kSums * largest_b ? 0 : sums});
 }
@@ -270,7 +270,7 @@ int64_t ItemJudge::compare_files(ItemComparison& item, double scale_a, double sc
   }
 }
 
-// Replaces the statistics of scaled gradients by those that were compared, for the table.
+// Replaces the statistics of gradients that contain a loss scale by those of the compared values, for the table.
 void ItemJudge::compare_statistics_of(ItemComparison& item) {
   const auto& m = item.metrics;
   item.item_a.max = m.max_a, item.item_a.min = m.min_a, item.item_a.mean = m.mean_a, item.item_a.norm = m.norm_a;

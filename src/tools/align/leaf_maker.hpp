@@ -25,7 +25,7 @@ class LeafMaker {
   static DumpNode number(double value);
   static DumpNode text(const std::string& value);
 
-  // Reads the pending statistics of device tensors, all at once. Calls that are written before this lack them.
+  // Reads the pending statistics of device tensors, all at once. Until then, these statistics are missing in the leaves.
   void resolve();
   // Forgets known tensors. Their values may have changed without a new version, for example by fused optimizers.
   void forget() { known_.clear(); }
@@ -35,7 +35,7 @@ class LeafMaker {
   bool overflowed(const DumpNode& node);
 
  private:
-  // A tensor that was dumped before; valid while it is the same and unchanged.
+  // A tensor that was dumped before. Its leaf is valid as long as the tensor exists and has this version.
   struct Known {
     c10::weak_intrusive_ptr<at::TensorImpl> tensor;
     int64_t version;
@@ -51,7 +51,7 @@ class LeafMaker {
   std::filesystem::path tensors_;
   bool saturates_;
   std::unordered_map<const at::TensorImpl*, Known> known_;
-  std::vector<std::pair<at::Tensor, std::shared_ptr<DumpLeaf>>> rows_;  // tensors of device_statistics, and the leaves that wait for them
+  std::vector<std::pair<at::Tensor, std::shared_ptr<DumpLeaf>>> rows_;  // results of device_statistics, and the leaves that wait for them
 };
 
 // Returns the positions of a sample with `share` of n elements, ascending; the same for equal n and seed.

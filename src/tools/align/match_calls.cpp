@@ -30,8 +30,8 @@ std::string without_call(const DumpCall& call, const DumpItem& item) {
 
 bool is_optimizer_step(const DumpCall& call) { return call.is_module && call.layer.starts_with("optimizer"); }
 
-// Returns where the parameter begins in the name of an optimizer's item without its call (".output.momentum/head.weight"), or the end if
-// there is no parameter.
+// Returns the position of the parameter in the name of an optimizer's item without its call (".output.momentum/head.weight"), or the length
+// of the name if it contains no parameter.
 size_t parameter_begin(const std::string& name) {
   constexpr std::string_view kParameters = ".parameters.";
   const auto slash = name.find('/');
@@ -105,8 +105,8 @@ class Matcher {
     return out;
   }
 
-  // Pairs operators of a kind that the sides call different numbers of times, so that the numbers in their names do not correspond: in
-  // order, by the shapes of their values.
+  // Pairs the calls of an operator that the sides call different numbers of times, in order and by the shapes of their values. The numbers
+  // in the names of such calls do not correspond.
   void shifted_operators() {
     const auto key = [](const DumpCall& call) { return call.is_module ? std::string() : plain_type(call) + "|" + call.direction; };
     for (const auto& [name, sides] : groups(key, key)) {
@@ -120,7 +120,8 @@ class Matcher {
     }
   }
 
-  // Pairs calls without corresponding names, in order: both sides must have equally many, with matching shapes. Returns the pairs.
+  // Pairs calls without corresponding names, in order. Both sides must have equally many such calls with a key, and their shapes must
+  // match. Returns the pairs.
   template <class Key>
   std::vector<std::pair<size_t, size_t>> by_order(Key key) {
     std::vector<std::pair<size_t, size_t>> out;
@@ -136,7 +137,7 @@ class Matcher {
 
   CallPairs pairs() const {
     CallPairs out;
-    std::map<int64_t, std::vector<int64_t>> behind;  // calls that only B has, by the last paired call of B before each
+    std::map<int64_t, std::vector<int64_t>> behind;  // calls that only B has, grouped by the last paired call of B before them
     int64_t last = -1;
     for (size_t j = 0; j < of_b_.size(); ++j) {
       if (of_b_[j] >= 0)
@@ -276,7 +277,7 @@ CallPairs match_items(const DumpCall& a, const DumpCall& b, const std::map<std::
   std::vector<size_t> open;
   for (size_t i = 0; i < a.items.size(); ++i) {
     auto found = by_name.find(name_in_b(a, a.items[i], layers));
-    if (found == by_name.end()) found = by_name.find(without_call(a, a.items[i]));  // paired by another name
+    if (found == by_name.end()) found = by_name.find(without_call(a, a.items[i]));  // falls back to the name in A
     if (found != by_name.end() && !taken[found->second]) {
       taken[found->second] = true;
       out.emplace_back(static_cast<int64_t>(i), static_cast<int64_t>(found->second));

@@ -17,12 +17,12 @@ using CallPairs = std::vector<std::pair<int64_t, int64_t>>;
 
 struct CallMatch {
   CallPairs pairs;
-  std::vector<std::string> notes{};             // notes on pairs without a corresponding name
+  std::vector<std::string> notes{};             // notes on calls that were paired although their names do not correspond
   std::set<std::string> unknown{};              // sentences about names of the mapping that are neither layer nor call
   std::map<std::string, std::string> layers{};  // A's name -> B's name, for layers of paired calls with different names
   std::set<int64_t> by_size{};                  // calls of A that were paired only by the sizes of parameters and outputs
 };
-// Returns sentences about names of the mapping that a side does not have: probably misspelt.
+// Returns sentences about names of the mapping that a side does not have; such names are probably misspelt.
 std::set<std::string> unknown_names(const std::set<std::string>& in_a, const std::set<std::string>& in_b, const CompareOptions& options);
 
 CallMatch match_calls(const DumpStep& a, const DumpStep& b, const CompareOptions& options);
@@ -33,7 +33,7 @@ CallPairs match_items(const DumpCall& a, const DumpCall& b, const std::map<std::
 // Selects the calls of a step that are read, see CompareOptions::sample and layers. Both arguments are borrowed. A layer is drawn with all
 // its calls, so that the inputs, weights and gradients that explain a value are read with it. Of the optimizer's step, the parameters of
 // drawn layers are read. `fused_on_one_side`: only one run fuses norms with the operators after them. Then a drawn batch norm also draws
-// the last layer, whose inputs prove that a difference of the norm's output is only one of its place in the network.
+// the last layer. The inputs of that layer prove that the norm's outputs differ only because they are at different places of the network.
 class ChosenCalls {
  public:
   ChosenCalls(const DumpStep& step, const CompareOptions& options, bool fused_on_one_side = false);
@@ -49,7 +49,7 @@ class ChosenCalls {
   std::string last_layer_;
   std::set<std::string> layers_;  // layers of the step, if only a sample is read
   std::string always_drawn_;      // the layer that even the smallest sample contains
-  bool draws_last_ = false;       // whether the last layer is drawn as a proof
+  bool draws_last_ = false;       // whether the last layer is drawn, too, see `fused_on_one_side`
 };
 
 }  // namespace npu_train::detail

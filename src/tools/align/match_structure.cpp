@@ -97,7 +97,7 @@ class StructureMatcher {
 
   // Pairs gradients by their parameters: the gradient of a separate parameter belongs to the module around it.
   void pair_gradients() {
-    std::map<std::string, std::string> partners;  // parameter of A -> of B
+    std::map<std::string, std::string> partners;  // parameter of A -> parameter of B
     for (const auto& [i, j] : pairs_) {
       const auto of_a = parameters(a_.calls[i]), of_b = parameters(b_.calls[j]);
       for (const auto& [size, name] : of_a)

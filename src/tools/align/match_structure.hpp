@@ -24,11 +24,12 @@ std::string parameter_name(const DumpCall& call, const DumpItem& item);
 // layer.
 bool keeps_transposed(const DumpCall& a, const DumpCall& b);
 
-// Whether it is a running statistic of BatchNorm. Some dumps list these with the parameters; msprobe's do not.
+// Whether `name` is a running statistic of BatchNorm. Some dumps list running statistics with the parameters; msprobe's do not.
 bool is_running_statistic(const std::string& name);
 
-// Pairs open calls (those marked 1) of layers with parameters, in order: first forward calls whose parameters and outputs have equal sizes,
-// then those with equal sizes of parameters only; then their backward calls and the gradients of their parameters.
+// Pairs open calls (those marked 1) of layers with parameters, in order. First, it pairs forward calls whose parameters and outputs have
+// equal sizes, and then those with equal sizes of parameters only. Last, it pairs the backward calls of these layers and the gradients of
+// their parameters.
 IndexPairs match_structure(const DumpStep& a, const DumpStep& b, const std::vector<char>& open_a, const std::vector<char>& open_b);
 
 }  // namespace npu_train::detail

@@ -90,7 +90,7 @@ at::Tensor real_values(const at::Tensor& t) {
   return x.is_complex() ? at::abs(x) : x;
 }
 
-// Returns the digits of a sum that are not 0, each with its place. A negative sum has the digits of its opposite.
+// Returns the digits of a sum that are not 0, each with its place. For a negative sum, these are "-" and the digits of its absolute value.
 std::string text_of(const ExactSum& sum) {
   auto limbs = sum.limbs();
   const bool negative = limbs[ExactSum::kDigits - 1] < 0;

@@ -1,4 +1,4 @@
-// Sums over a tensor, which several ranks and micro-batches may have parts of. Their bits depend only on the numbers.
+// Sums over a tensor whose parts may be on several ranks and in several micro-batches. The bits of the sums depend only on the values.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,7 +20,7 @@ struct Moments {
   int64_t count = 0, zeros = 0, nans = 0, infs = 0;
 
   void join(const Moments& other);
-  // NaN if a value is NaN, or without values.
+  // These are NaN if a value is NaN, or if there are no values.
   double norm() const;
   double mean() const;
   double highest() const;

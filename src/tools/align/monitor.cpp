@@ -150,7 +150,7 @@ class Monitor final : public StepObserver, public Callback {
   }
 
   void phase_begin(Phase phase, int64_t attempt, int /*micro_batch*/) override {
-    if (phase != Phase::Forward && phase != Phase::Reduce) return;  // Reduce, since a rank without a batch has no forward
+    if (phase != Phase::Forward && phase != Phase::Reduce) return;  // also Reduce, since a rank without a batch has no forward pass
     if (attempt != attempt_) begin(attempt);
     if (phase == Phase::Forward && open_ && wants("activations")) observe_operators();
   }
@@ -226,7 +226,7 @@ class Monitor final : public StepObserver, public Callback {
         if (is_wanted(p.name)) open_->add("weights", p.name, p.value);
   }
 
-  // Sets the numbers of steps that have ended before window `attempt` begins.
+  // Sets `step_after` of the windows that have ended before window `attempt` begins.
   void settle(int64_t attempt) {
     for (auto& window : ended_)
       if (!window.step_after && window.attempt() < attempt)
@@ -297,7 +297,7 @@ class Monitor final : public StepObserver, public Callback {
   TrainLoop& loop_;
   Strategy& strategy_;
   const Optimizer& optimizer_;
-  bool has_slices_;  // whether this rank reports its parameters: no other rank does
+  bool has_slices_;  // whether this rank reports its parameters, which no other rank reports
   std::vector<bool> used_;
   bool warned_ = false;
   bool observing_ = true;

@@ -39,7 +39,7 @@ std::map<std::pair<std::string, int64_t>, double> noise_of(const MonitorLog& log
 }
 
 double relative_difference(const MonitorRow& a, const MonitorRow& b, double noise) {
-  if (same_digits(a, b)) return 0;  // NaN is equal to NaN here: a tensor without elements has it
+  if (same_digits(a, b)) return 0;  // NaN equals NaN here, since the statistics of a tensor without elements are NaN
   if (a.is_finite() != b.is_finite()) return std::numeric_limits<double>::infinity();
   if (!a.is_finite() || a.norm == b.norm) return 0;
   return std::abs(a.norm - b.norm) / std::max(std::abs(b.norm), noise);

@@ -30,7 +30,7 @@ bool split_row(std::string_view line, std::vector<std::string>& unquoted, Cells&
   if (line.find('"') != std::string_view::npos) {
     try {
       unquoted = parse_csv(monitor_header() + std::string(line) + "\n", "monitor").rows.at(0);
-    } catch (const Error&) {  // names neither the file nor its line
+    } catch (const Error&) {  // the error names neither the file nor its line
       return false;
     }
     std::copy(unquoted.begin(), unquoted.end(), cells.begin());
@@ -65,7 +65,7 @@ std::optional<MonitorRow> row_of(const std::string& line) {
   return valid ? std::optional(std::move(row)) : std::nullopt;
 }
 
-// Reads lines that end with \n or \r\n, up to the length that a row can have; of a longer line only the beginning.
+// Reads lines that end with \n or \r\n. If a line is longer than any row can be, only its beginning is returned.
 class Lines {
  public:
   explicit Lines(std::streambuf& in) : in_(in) {}

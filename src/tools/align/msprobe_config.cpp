@@ -78,7 +78,7 @@ class MsprobeConfig {
                      {"load", {}}});
   }
 
-  // Applies the keys of the task's own object. Those of other tasks are ignored, as by msprobe.
+  // Applies the keys of the task's own object. The objects of other tasks are ignored, as by msprobe.
   void apply_of_task(DumpOptions& options, const std::string& where, const std::string& key, const Json& value) const {
     if (key == "scope")
       set(options.scope, texts(where, value), "scope", where);

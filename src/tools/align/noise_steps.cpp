@@ -19,8 +19,8 @@ namespace {
 
 using Kind = ItemComparison::Kind;
 
-constexpr double kAgrees = 10;      // multiple of the noise
-constexpr double kTimesNoise = 1;   // multiple of the noise, relative to the largest gradient of the layer
+constexpr double kAgrees = 10;      // a difference of gradients up to this multiple of the noise counts as agreement
+constexpr double kTimesNoise = 1;   // limit of gradients that are noise: this multiple of the noise, times the layer's largest gradient
 constexpr double kMomentum = 10;    // steps of SGD that momentum accumulates
 constexpr double kFew = 2e-3;       // share of a weight's elements that count as few
 constexpr double kTimesRate = 2.1;  // largest distance between two Adam steps, in learning rates
@@ -56,7 +56,7 @@ class StepNoise {
   }
 
   double rate = 0;
-  bool adaptive = false;  // divides gradients by their magnitude
+  bool adaptive = false;  // whether the optimizer divides gradients by their magnitude
 
   // Returns the parameter to which a weight, its gradient or its state belongs; "" for other values.
   std::string parameter_of(const CallComparison& call, const ItemComparison& item) const {
@@ -116,7 +116,7 @@ class StepNoise {
   void learn_from(const std::string& name, const ItemComparison& item, double limit, Elements& known) const {
     known.limit = std::max(known.limit, limit);
     known.few |= adaptive && item.kind == Kind::Statistics && item.error <= kAgrees * noise_;
-    if (item.kind == Kind::Statistics) {  // all elements, or a third that is known: the bias of the key
+    if (item.kind == Kind::Statistics) {  // noise: all elements, or the third that is known to be noise (the bias of the key)
       const bool whole = std::max(largest(item.item_a), largest(item.item_b)) <= limit && item.error > 0;
       const bool third = name.ends_with("in_proj_bias") && item.error <= kAgrees * noise_;
       if (whole || third) known.noise.assign(1, true);

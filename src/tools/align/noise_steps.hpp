@@ -2,7 +2,7 @@
 //
 // The true gradient of a key's bias in attention is zero, and so is that of a bias before a norm: softmax and norm remove a constant. The
 // computed gradient is rounding, tiny compared with the other gradients of the layer and different in each run. Adam divides gradients by
-// their magnitude and turns it into full steps in any direction; the loss does not depend on their direction.
+// their magnitude and so turns this rounding into full steps in any direction; the loss does not depend on their direction.
 #pragma once
 
 #include <map>
@@ -17,7 +17,8 @@ namespace npu_train::detail {
 class NoiseSteps {
  public:
   // Call it after the values of `step` are compared and before they are judged. Omits elements that differ by no more than the optimizer's
-  // steps and whose gradient is rounding on both sides, in this or an earlier step. `noise`: relative, for the runs' precision.
+  // steps and whose gradient is rounding on both sides, in this or an earlier step. `noise`: the relative error of rounding in the runs'
+  // precision.
   void set_aside(StepComparison& step, const DumpStep& a, const DumpStep& b, double noise);
 
  private:

@@ -35,7 +35,7 @@ struct Outline {
   std::set<std::string> layers;
   std::map<std::string, int64_t> parameters;  // number of elements by name
   std::set<std::string> alike;                // layers that the other side has with the same shape
-  std::string first;                          // name of the first layer's call that the other side lacks
+  std::string first;                          // name of the first call whose layer the other side lacks
   int64_t unlike() const { return static_cast<int64_t>(layers.size() - alike.size()); }
   std::string text(const DumpStep& step) const {
     int64_t elements = 0;
@@ -104,7 +104,7 @@ bool is_regrouped(const StepComparison& step, const std::string& layer) {
 }
 
 Divergence other_models(const StepComparison& step, const DumpStep& a, const DumpStep& b) {
-  constexpr int64_t kShare = 4;  // in so many layers, more than one must differ: a single exchanged layer is not another network
+  constexpr int64_t kShare = 4;  // more than one in this many layers must differ, since a single exchanged layer is not another network
   if (step.failed == 0 || is_part(a) || is_part(b)) return {};
   const auto of_a = outline_of(step, a, b, true), of_b = outline_of(step, b, a, false);
   const auto all = static_cast<int64_t>(of_a.layers.size() + of_b.layers.size());

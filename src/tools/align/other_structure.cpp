@@ -1,4 +1,4 @@
-// Detects similar networks of which one side has more layers, or runs them more often per step.
+// Detects similar networks if one side has more layers, or runs the network more often per step.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -30,7 +30,7 @@ bool has_part_of(const std::set<std::string>& layers, const std::string& module)
 struct LoneLayers {
   int64_t count = 0;
   const CallComparison* first = nullptr;
-  std::string module;  // the outermost module around the first layer that the other side lacks completely
+  std::string module;  // the outermost module that contains the first layer and that the other side lacks completely
   std::string text(const char* side) const {
     return counted(count, "layer") + " with parameters " + (count == 1 ? "is" : "are") + " in " + side + " only, " +
            (count == 1 ? "in " : "the first in ") + module;

@@ -206,7 +206,7 @@ class StepChecks {
     }
   }
 
-  // Checks that the sum of a reduced gradient is the sum of all ranks' own sums, as sums of elements are linear.
+  // Checks that the elements of a reduced gradient add up to the sum of the elements of all ranks' own gradients (sums are linear).
   void sums_of_gradients() {
     if (has("reduced gradient") || has("gradient norm") || has("loss")) return;
     for (size_t i = 0; i < first_.parameters.size(); ++i) {

@@ -21,7 +21,8 @@ class Ranks;
 
 namespace npu_train::detail {
 
-// Observes a run of several ranks. Every rank has one, also without a dump, because it takes part in a sum of known values over ranks.
+// Observes a run of several ranks. Every rank has a recorder, even if it writes no dump, because the recorder takes part in a sum of known
+// values over ranks.
 class RankRecorder final : public StepObserver {
  public:
   // All arguments are borrowed except the options, whose `dir` must be set. `parameters`: those of the model.

@@ -1,4 +1,4 @@
-// compare_ranks() as text, JSON and a page.
+// Reports the result of compare_ranks() as text, JSON and a page.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -69,7 +69,7 @@ ReportTable ranks_table(const RankComparison& c) {
   return out;
 }
 
-// One row per step with the loss of each rank. Ranks beyond the last column are only in the plots and in the JSON document.
+// Returns one row per step with the loss of each rank. Ranks beyond the last column are only in the plots and in the JSON document.
 ReportTable losses_table(const RankComparison& c, size_t ranks) {
   ReportTable out{.title = "Losses", .text_rows = kRowsOfLosses};
   for (const auto step : c.steps) {

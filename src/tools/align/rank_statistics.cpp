@@ -41,7 +41,7 @@ struct Outlier {
   double own = 0, others = 0, errors = 0;
 };
 
-// Returns the rank farthest from the mean of all others, if it exceeds the limit and differs by more than `least`.
+// Returns the rank whose mean is farthest from the mean of all others, if the distance exceeds both the limit and `least`.
 Outlier outlier_of(const std::map<int, Spread>& ranks, double least, const RankLimits& limits) {
   Outlier out;
   for (const auto& [rank, own] : ranks) {

@@ -9,13 +9,13 @@ namespace {
 
 using Kind = ItemComparison::Kind;
 
-// Returns the group of values that precision affects by similar errors.
+// Returns the group of a value. A low precision causes similar errors in all values of a group.
 std::string group_of(const ItemComparison& item, const CallComparison& call) {
   return (of_optimizer(call) ? "optimizer" : call.direction) + " " + item.side;
 }
 
-// Whether the worst error of the group counts. A single error does not measure the precision: statistics may agree by chance, and an
-// optimizer turns negligible gradients into full steps.
+// Whether the worst error of the group counts, instead of the item's own error. A single error does not measure the precision: statistics
+// may agree by chance, and an optimizer turns negligible gradients into full steps.
 bool by_group(const ItemComparison& item, const CallComparison& call) {
   return item.kind == Kind::Statistics || of_optimizer(call) || item.side == "parameters";
 }

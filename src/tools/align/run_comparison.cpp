@@ -160,7 +160,7 @@ std::string told_differences(const RunComparison& c) {
   return parts.empty() ? "" : "settings that may change numbers differ: " + join(parts, " and ");
 }
 
-// Whether the steps that both have are fewer than half.
+// Whether both sides have fewer than half of all steps in common.
 bool has_few_steps(const HistoryComparison& h) { return !h.complete && h.rows.size() < h.only_a.size() + h.only_b.size(); }
 
 std::string few_steps_text(const HistoryComparison& h) {

@@ -119,7 +119,7 @@ TensorStatistics from_device(const at::Tensor& row_on_host) {
   if (values[0] < values[1]) return out;
   out.max = values[0];
   out.min = values[1];
-  const bool has_norm = !(values[3] < 0) || values[3] == values[2];  // for a negative element without a shape, both are equal
+  const bool has_norm = !(values[3] < 0) || values[3] == values[2];  // both are equal for a negative value in a tensor without dimensions
   if (has_norm || !(values[2] < 0)) out.mean = values[2];
   if (has_norm) out.norm = values[3];
   return out;

@@ -17,12 +17,14 @@ namespace npu_train::detail {
 class StepContent {
  public:
   explicit StepContent(const DumpStep& step);
-  // Whether this side should have the gradients of `call`, a call of the other side: it has the layer, and gradients of others.
+  // Whether this side should have the gradients of `call`, a call of the other side: this side has the layer, and gradients of other
+  // layers.
   bool lost_gradients(const DumpCall& call) const;
-  // Whether this side should have the layer of `call`, a call of the other side: it has parameters, and the dump omits nothing.
+  // Whether this side should have the layer of `call`, a call of the other side: the layer has parameters, and this side's dump omits
+  // nothing.
   bool lost_layer(const DumpCall& call, const DumpStep& other) const;
-  // Whether tensors of this side (output, parameters) are missing in `own`, although the other dump has them, and this dump has them in
-  // other calls.
+  // Whether tensors of `side` (output, parameters) are missing in `own`, although `other` has them, and although other calls of this dump
+  // have them.
   bool lost_side(const DumpCall& own, const DumpCall& other, const std::string& side) const;
   // Whether `backward` belongs to a call that received one tensor several times, and shows a gradient for each position.
   bool shows_shares(const DumpCall& backward) const;
@@ -42,7 +44,7 @@ class StepComparer {
   StepComparison run(int64_t& bytes, double earlier_error = 0);
   // Number of compared tensors.
   int64_t tensors() const { return tensors_; }
-  // Number of values with a usable counterpart in the reference.
+  // Numbers of values: all, those that have no counterpart in the reference, and those that are not finite only in the reference.
   struct ReferenceUse {
     int64_t values = 0, missing = 0, not_finite = 0;
     std::string first_not_finite{};

@@ -1,5 +1,5 @@
-// Checks whether two runs update their weights alike, by the weights before and after an update. It is for dumps without the optimizer's
-// step on both sides, such as msprobe's.
+// Checks whether two runs update their weights alike, by the weights before and after an update. This is for pairs of dumps that do not
+// both contain the optimizer's step, such as msprobe's.
 #pragma once
 
 #include <map>

@@ -13,8 +13,8 @@ namespace npu_train::detail {
 namespace {
 
 constexpr int64_t kPiece = int64_t{1} << 15;  // elements; both sides fit into the cache
-// A sample has so many runs that it meets most channels of a weight; runs of large tensors are pages of a file. Small tensors are read
-// completely, since opening the file takes longest.
+// A sample consists of runs of consecutive elements: so many that it meets most channels of a weight, and so long that a run of a large
+// tensor fills pages of its file. Small tensors are read completely, since opening the file takes longest.
 constexpr int64_t kRuns = 256, kShortestRun = 32, kSmall = 4096;
 
 // Checks the shape of a file. If it differs, the elements are stored in a different order, for example transposed.

@@ -23,7 +23,7 @@ struct ValuePair {
 };
 
 // Compares the files piece by piece. `share` below 1 reads only this fraction of the elements, in runs that `seed` distributes over the
-// tensor: on both sides the same. Error(Data) for files that cannot be read or contradict their items.
+// tensor; the runs are the same on both sides. Error(Data) for files that cannot be read or contradict their items.
 ValuePair compare_value_files(const ValueFile& a, const ValueFile& b, double share, uint64_t seed);
 
 // Returns the number of elements; -1 for a shape that no tensor has.

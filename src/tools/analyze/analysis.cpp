@@ -53,7 +53,7 @@ class Findings {
     return out_.findings[at->second];
   }
 
-  // Adds a finding on an operator, or a further use to it.
+  // Adds a finding about an operator; if it was added before, adds the calls and the place of `use` to it.
   void add(const std::string& kind, const std::string& subject, const OperatorUse& use, const std::string& detail) {
     auto& finding = add(kind, subject, detail);
     finding.calls += use.calls;
@@ -95,7 +95,7 @@ void judge_support(const Analysis::Operator& op, Findings& findings) {
   }
 }
 
-// Whether the operator adds several values to one place, which an index or the overlap of windows chooses.
+// Whether the operator may add several values to one element of memory, because of its indices or of overlapping windows.
 bool adds_with_atomics(const std::string& name) {
   static const std::set<std::string> names = {"index_add",      "index_add_",      "scatter_add",
                                               "scatter_add_",   "index_put_",      "_index_put_impl_",
@@ -109,7 +109,7 @@ void judge_sums(const OperatorUse& use, const std::string& dtype, Findings& find
   const bool floats = dtype == "fp16" || dtype == "bf16" || dtype == "fp32";
   const bool atomics = adds_with_atomics(use.name);
   if (atomics && floats) findings.add("atomics", use.full_name(), use, where(use));
-  // Sums such as mean and norm accumulate in fp32. Additions to one element of memory round each time.
+  // Reductions such as mean and norm accumulate in fp32, but each atomic addition to an element of memory rounds to fp16.
   if (atomics && dtype == "fp16") findings.add("fp16_accumulation", use.full_name(), use, where(use));
 }
 
@@ -117,7 +117,7 @@ void judge_operator(const Analysis::Operator& op, Findings& findings) {
   const auto& use = op.use;
   const auto name = use.full_name();
   judge_support(op, findings);
-  // After the backward pass only this library's code runs, which reads one flag per step.
+  // After the backward pass, only this library's own code runs, which reads no more than one flag per step.
   const bool of_the_model = use.phase == phase_name(Phase::Forward) || use.phase == phase_name(Phase::Backward);
   if (use.dynamic_shape && of_the_model) findings.add("dynamic_shape", name, use, where(use));
   if (use.host_read && of_the_model) findings.add("host_read", name, use, where(use));
@@ -150,13 +150,14 @@ OperatorFacts facts_of(const AscendOperators& table, const std::string& full_nam
   return table.find(library, name.substr(0, dot), dot == std::string::npos ? "" : name.substr(dot + 1));
 }
 
-// Whether the chip uses another kernel for it, as for operators of this library, and those of libtorch that exist only for CPUs.
+// Whether the operator exists only on the host, so that the chip uses another kernel. This applies to operators of this library, and to
+// operators of libtorch that exist only for CPUs.
 bool is_of_the_host(const std::string& full_name) {
   const auto [library, name] = split_name(full_name);
   return library == "npu_train" || is_of_the_cpu(library, name);
 }
 
-// Collects the operators of which `name` is composed in the end: those with a kernel of their own, or whose parts are not known.
+// Collects the operators of which `name` is finally composed: operators that have a kernel of their own or whose parts are unknown.
 void find_leaves(const std::string& name, const PartsByOperator& parts, const AscendOperators& table, std::set<std::string>& seen,
                  std::set<std::string>& leaves) {
   if (!seen.insert(name).second) return;
@@ -177,7 +178,7 @@ void judge_composites(const Analysis& analysis, const PartsByOperator& parts, co
     names.insert(name);
     std::set<std::string> seen, leaves;
     find_leaves(name, parts, table, seen, leaves);
-    // the chip does not call the host's kernels; if a composition has no others, it is unknown on the chip
+    // the chip does not call the host's kernels; if an operator is composed only of them, its parts on the chip are unknown
     if (std::all_of(leaves.begin(), leaves.end(), is_of_the_host)) open.insert(name);
     for (const auto& leaf : leaves) {
       const auto facts = facts_of(table, leaf);
@@ -186,7 +187,7 @@ void judge_composites(const Analysis& analysis, const PartsByOperator& parts, co
       } else if (leaf == name) {
         open.insert(leaf);
       } else if (facts.composite) {
-        continue;  // it called no operator, but returned its argument
+        continue;  // the leaf called no operator, but returned its argument
       } else if (facts.support == OperatorSupport::Native || facts.support == OperatorSupport::Limited) {
         known.insert(leaf);
       } else {
@@ -207,7 +208,7 @@ void judge_parameters(const ParameterSet& parameters, const std::set<int64_t>& c
     by_dtype[listed_dtype(c10::toString(p.value.scalar_type()))].push_back(p.name);
     const auto& w = p.value;
     if (w.dim() < 2 || !p.name.ends_with("weight")) continue;
-    // images have three channels, and the data set determines the number of classes
+    // sizes that the data determine are no finding: the number of classes, and up to 4 channels of images
     const bool odd = (w.size(0) % kBlock != 0 && classes.count(w.size(0)) == 0) || (w.size(1) % kBlock != 0 && w.size(1) > 4);
     if (odd) findings.add("alignment", p.name, str_cat(w.sizes()) + ": not multiples of " + std::to_string(kBlock));
   }

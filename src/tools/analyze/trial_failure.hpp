@@ -11,7 +11,7 @@ struct TrialFailure {
   std::string kind, place, remedy;
 };
 
-// Classifies an error of the trial `trial`. `op`: the operator that failed ("aten::add"; may be empty), in or after `layer`.
+// Classifies an error of the trial `trial`. `op`: the operator that failed ("aten::add"), in or after `layer`; both may be empty.
 TrialFailure classify(const Error& error, const std::string& op, const std::string& layer, const std::string& trial);
 
 }  // namespace npu_train::detail

@@ -28,7 +28,7 @@ namespace {
 using Verdict = Trial::Verdict;
 constexpr const char* kTrials[] = {"loaded", "moved", "forward", "loss", "backward", "training", "speed", "outputs"};
 
-// Records the operators, of which the last one may fail, and the copies from the device to the host.
+// Records the running operator, which may fail, and the copies from the device to the host.
 class Watch final : public OpListener {
  public:
   void op_begins(const SeenOp& op) override {
@@ -63,7 +63,7 @@ class TrialRun {
 
   TrialReport run() {
     const auto weights = copies();
-    // Tries this first, because autograd counts the devices at the first backward pass of the process.
+    // Loads the device first, because autograd counts the devices at the first backward pass of the process.
     if (trial(0, [&] { return resolve_device(device_.str()).str(); })) {
       host();
       restore(weights);
@@ -216,7 +216,7 @@ class TrialRun {
 
   void move(const Device& device) {
     task_.to(device.c10());
-    parameters_ = task_.parameters();  // a program's task may have made new tensors
+    parameters_ = task_.parameters();  // a user-defined task may have created new tensors
   }
 
   Tensors copies() {

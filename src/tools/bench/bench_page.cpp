@@ -126,7 +126,7 @@ ReportTable rows_table(const BenchReport& report) {
   return out;
 }
 
-/// Adds a table of the page, unless it has no rows.
+/// Adds a table to the page, unless it has no rows.
 void add_filled(Report& out, const ReportTable& table) {
   if (!table.rows.empty()) out.table("", table, ReportIn::Page);
 }

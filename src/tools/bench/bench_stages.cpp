@@ -1,4 +1,4 @@
-// One training of a stage of a benchmark: the ranks, of which this process is one, train the configuration on its data.
+// Trains one stage of a benchmark: all ranks, including this process, train the configuration on its data.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -62,7 +62,7 @@ struct StageRun final : Callback, StepObserver {
     seconds.seconds.push_back(report.seconds);
     if (loop.parts().strategy->ranks().size() == 1) return;
     const auto times = loop.parts().strategy->reduction_times();
-    // Reports are one step late, except at the end of an epoch.
+    // reduction_times() is one step late, except at the end of an epoch.
     if (reductions.all.empty() || times.end != reductions.all.back().end) reductions.all.push_back(times);
   }
   void phase_begin(Phase /*phase*/, int64_t attempt, int /*micro_batch*/) override {

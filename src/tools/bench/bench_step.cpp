@@ -22,7 +22,7 @@ namespace {
 
 RunConfig step_config(RunConfig config, int64_t batch_size) {
   config = bench_config(std::move(config));
-  config.model.options.erase("weights");  // weight values do not matter, either
+  config.model.options.erase("weights");  // the values of the weights do not matter
   config.data = {};                       // no data set: only the batch size matters
   config.data.options.set("batch_size", ConfigNode(batch_size));
   config.data.options.set("num_workers", ConfigNode("0"));
@@ -43,7 +43,7 @@ RunConfig bench_config(RunConfig config) {
 
 BenchStep::BenchStep(RunConfig config, const Parts& parts, int64_t batch_size)
     : trainer_(step_config(std::move(config), batch_size), parts) {
-  // for a data set that does not know its image size or classes
+  // the data set is a placeholder, which knows neither its image size nor its classes
   trainer_.setup(nullptr, std::make_shared<TensorDataset>(at::zeros({batch_size, 1}), at::zeros({batch_size})));
   const auto& model = trainer_.model();
   device_ = trainer_.loop().parts().device;

@@ -25,7 +25,7 @@ class BenchStep {
   double loss();
   /// Returns the loss of the batch in evaluation mode.
   double validation_loss();
-  /// Returns the peak bytes of a forward and backward pass beyond the memory before; -1: not reported by the device.
+  /// Returns the peak bytes of a forward and backward pass, minus the bytes in use before it; -1 if the device does not report them.
   int64_t activation_bytes();
 
   /// Adds speed, latency and memory, derived from the times of steps.
@@ -60,8 +60,8 @@ void add_memory_numbers(BenchRow& row, int64_t before, int64_t peak);
 
 // The time of the phases of training steps.
 
-/// A profiler that ignores the windows before `from`: it neither times them nor waits for the device in them. Window `from` is the one that
-/// a Profiler does not count.
+/// A profiler that ignores the windows before `from`: it neither times them nor waits for the device in them. Window `from` itself is not
+/// counted either, since a Profiler does not count its first window.
 class LateProfiler final : public StepObserver {
  public:
   LateProfiler(const Device& device, const ParameterSet& parameters, int64_t from) : profiler_(device, parameters), from_(from) {}

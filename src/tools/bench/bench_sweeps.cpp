@@ -25,7 +25,7 @@
 namespace npu_train::detail {
 namespace {
 
-constexpr double kKnee = 0.95;  // share of the best throughput: larger batches increase it only slightly
+constexpr double kKnee = 0.95;  // share of the best throughput at the knee; larger batches gain little beyond it
 
 /// The first losses of a configuration, and the memory of its predictions and steps while it is alone on the device.
 struct Side {
@@ -40,7 +40,7 @@ struct Side {
     const auto& backend = backend_of(run.device());
     backend.reset_peak(run.device());
     run.train();
-    // The resident set of a process covers both sides.
+    // On the CPU, the resident set would cover both sides.
     bytes = static_cast<double>(run.device().is_cpu() ? run.activation_bytes() : backend.memory(run.device()).peak);
   }
 };

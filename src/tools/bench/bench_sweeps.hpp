@@ -35,7 +35,7 @@ PairedSamples measured_in_turn(const Bench& bench, const std::function<void()>& 
 /// Returns the text for the row of a size that cannot be measured.
 std::string failure_of(const Error& error);
 
-inline constexpr int64_t kLargestSweep = 64;  // samples: 1, 2, 4 ...
+inline constexpr int64_t kLargestSweep = 64;  // largest batch of the sweeps 1, 2, 4 ...
 
 void bench_infer(const Bench& bench, BenchReport& out);
 void bench_infer_batches(const Bench& bench, BenchReport& out);
@@ -51,8 +51,8 @@ void bench_null(const Bench& bench, BenchReport& out);
 void bench_dist(const Bench& bench, BenchReport& out);
 void bench_stages(const Bench& bench, BenchReport& out);
 
-/// Measures images per second of the data loader alone, over epochs of at least a second in total. `batch`, `workers`: 0 is the
-/// configuration's value, which must work; with other sizes a failure is recorded.
+/// Measures images per second of the data loader alone, over epochs of at least a second in total. `batch`, `workers`: 0 uses the
+/// configuration's value. A failure is thrown if both are 0, and otherwise recorded in the row.
 BenchRow loader_row(const Bench& bench, int64_t batch, int64_t workers);
 
 /// Returns the thread counts of a sweep: 1, 2, 4 ... and `most`.

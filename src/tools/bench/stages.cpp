@@ -43,7 +43,7 @@ void describe_losses(BenchRow& row, const Stage& stage) {
   row.numbers.emplace_back("loss_high", *high);
 }
 
-// Adds the use of the machine in a stage. `run`: its fastest run.
+// Adds how much of the machine's speed a stage uses. `run`: the fastest run of the stage.
 void describe_use(BenchRow& row, const BenchRow& run, const MachineSpeed& machine, double link, bool low_precision) {
   const double seconds = run.number("step_ms_median") / 1e3;
   const auto add = [&](const char* key, double value) {

@@ -31,13 +31,13 @@
 namespace npu_train {
 namespace {
 
-constexpr double kMostDataWait = 0.1;  // share of the time
+constexpr double kMostDataWait = 0.1;  // share of the time that steps wait for data
 
 /// The result of a check.
 struct Found {
   bool done = false;
   std::string evidence, next{};
-  ItemState otherwise = ItemState::NotDone;  ///< the state if it is not done
+  ItemState otherwise = ItemState::NotDone;  ///< the item's state if `done` is false
 };
 
 /// Returns the missing software, "driver and CANN" for an NPU or "driver" for a GPU; "" if the device needs none or the doctor found it.
@@ -53,7 +53,7 @@ std::string missing_software(const DoctorReport& report, const std::string& kind
   return driver && cann ? "" : driver ? "CANN" : cann ? "driver" : "driver and CANN";
 }
 
-/// Returns the findings that are about time and cuDNN: the rest of a project that measures and tunes on a GPU.
+/// Returns the findings on timing and cuDNN: code that still measures or tunes on a GPU.
 std::vector<std::string> timing_and_cudnn(const SourceScan& scan) {
   std::vector<std::string> out;
   for (const auto& f : scan.findings)
@@ -133,7 +133,7 @@ class Checks {
   Found several_devices() const;
   Found way_back() const;
 
-  // Shared by several items: each is made by the first one, and again by the next one if it failed.
+  // Results that several items share. The first item that needs a result computes it; if this fails, the next item tries again.
   const SourceScan& scan() {
     if (!scan_) scan_ = scan_source(options_.source);
     return *scan_;
@@ -157,7 +157,7 @@ class Checks {
     return config;
   }
 
-  RunConfig given_, config_;  // config_: without files
+  RunConfig given_, config_;  // config_: writes no files
   const ChecklistOptions& options_;
   const Parts& parts_;
   Parts proof_parts_;      // for checks of the engine that work with any data
@@ -372,7 +372,7 @@ Checklist migration_checklist(const RunConfig& config, const ChecklistOptions& o
   Checks checks(config, options, parts);
   if (Device::parse(options.device).kind == "sim_npu") start_sim_npu(config.sim_npu);
   try {
-    resolve_device(options.device);  // autograd counts devices at the first backward pass of a process
+    resolve_device(options.device);  // before the first backward pass of the process, at which autograd counts the devices
   } catch (const Error&) {           // a separate item reports it
   }
   return checks.run();

@@ -56,10 +56,10 @@ WayBack return_to_cpu(const RunConfig& config, const Parts& parts, int64_t steps
   }
   auto here = config;
   here.device = "cpu";
-  here.precision = out.precision;  // auto would be another one on the CPU
+  here.precision = out.precision;  // auto could resolve to another precision on the CPU
   Trainer trainer(here, parts);
   trainer.loop().set_max_steps(2 * steps);
-  trainer.load_state(load_checkpoint(path), {"rng"});  // generators of another kind
+  trainer.load_state(load_checkpoint(path), {"rng"});  // the CPU has a different kind of generator
   out.same_weights = digest(snapshot(trainer).at("model")) == digest(there.at("model"));
   trainer.fit();
   const auto weights = snapshot(trainer).at("model").tensors;

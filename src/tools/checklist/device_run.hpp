@@ -1,4 +1,4 @@
-// The short runs on the target device that several items of the checklist judge.
+// Short runs on the target device. Several items of the checklist use their results.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct DeviceRun {
   int64_t steps = 0;
   int64_t batch = 0, accumulate = 1;  // samples of a micro-batch, micro-batches of an update
   bool can_pin = false;               // the device copies from page-locked memory
-  bool pins = false;                  // the batches of the loader are in such memory
+  bool pins = false;                  // the loader's batches are in page-locked memory
 
   int64_t effective_batch() const { return batch * accumulate; }
 };
@@ -22,11 +22,11 @@ struct DeviceRun {
 // Trains `steps` steps with the configuration's device and batches.
 DeviceRun run_on_device(const RunConfig& config, const Parts& parts, int64_t steps);
 
-// The way back: a checkpoint that the device has written continues on the CPU.
+// The result of continuing a device's checkpoint on the CPU.
 struct WayBack {
-  std::string precision;  // of both
+  std::string precision;  // used on both devices
   bool same_weights = false;
-  bool finite = false;  // the weights after the further steps
+  bool finite = false;  // all weights are finite after the steps on the CPU
 };
 
 // Trains `steps` steps with the configuration's device, writes a checkpoint to a temporary folder, loads it on the CPU, and trains as many

@@ -37,7 +37,7 @@ RunConfig config_of(const AnalyzeArguments& args, const Parts& parts) {
 
 // Returns the strategy with which the NPUs of one server can train the configuration; "" if none suffices, or if it cannot be sharded.
 std::string strategy_that_fits(const RunConfig& config, int64_t hbm, bool overrides, const Parts& parts) {
-  constexpr int kServer = 8;  // NPUs of an Atlas 800 of each generation; those of A3 have 16
+  constexpr int kServer = 8;  // NPUs of an Atlas 800 of each generation except A3, which has 16
   const ScopedLogSink warnings(make_standard_sink(LogLevel::Warning));
   try {
     return fitting_strategy(config, hbm, kServer, overrides, parts);

@@ -116,7 +116,7 @@ BenchReport bench_worlds(const RunConfig& given, const BenchOptions& options, st
     if (world.interrupted()) break;
   }
   std::stable_partition(worlds.begin(), worlds.end(),
-                        [](const BenchReport& w) { return w.exit_code == 0; });  // a world that succeeded describes all, so it comes first
+                        [](const BenchReport& w) { return w.exit_code == 0; });  // joined_worlds() uses the description of the first one
   return joined_worlds(std::move(worlds));
 }
 
@@ -129,7 +129,7 @@ BenchReport bench_stage_worlds(const std::vector<std::string>& words, const RunC
   const auto report = scratch.path / "world.json";
   BenchReport out{.model = config.model.name, .device = config.device, .precision = config.precision};
   bool described = false;
-  // Interleaved, so that slower and faster periods of the machine affect all stages.
+  // The stages are interleaved, so that slower and faster periods of the machine affect all of them.
   for (int64_t seed = 0; seed < seeds; ++seed) {
     auto given = words;
     given.insert(given.end(), {"trainer.devices=auto", "seed=" + std::to_string(config.seed + seed)});

@@ -44,7 +44,8 @@ void add_launch(CLI::App& app, std::function<int()>& run);
 /// Removes the -- before the program of npu_tool launch; otherwise CLI11 would pass all following words to npu_tool itself.
 void drop_launch_separator(int& argc, char** argv);
 
-/// Returns the line of a command's text that names the selected checkpoint, the reason, and which weights are used; "" for none.
+/// Returns the line of a command's text that names the selected checkpoint, the reason, and which weights are used; "" without a
+/// checkpoint.
 std::string checkpoint_line(const std::string& checkpoint, const std::string& why, bool averages);
 
 /// Parses a size on the command line ("32GiB") into bytes; Error(Usage) names `option` if the text is not a size.

@@ -57,7 +57,8 @@ int data_stats(const DataArguments& args, const Parts& parts) {
                       " samples cannot be read: ", npu_train::detail::first_few(errors, 8)));
 }
 
-// Names the images that are missing because a sample cannot be read, which with mixing may be another one of the micro-batch.
+// Names the images that are missing because a sample cannot be read. With mixing, the unreadable sample may be another one of the same
+// micro-batch.
 std::vector<std::string> unreadable_images(const DataShow& shown) {
   std::vector<std::string> out;
   for (const auto& sample : shown.samples)

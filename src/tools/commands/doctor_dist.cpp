@@ -103,7 +103,7 @@ int start_worlds(const DistArguments& args) {
   return print_report(args, worlds);
 }
 
-/// Runs the test as a rank of a launcher: of this command's, which reads the folder, or of the user's.
+/// Runs the test as a rank. The rank was started by this command, which reads the report folder, or by the user's launcher.
 int be_rank(const DistArguments& args, const Launch& launch) {
   const bool quiet = !args.folder.empty();  // the launcher reports the result
   std::unique_ptr<ScopedLogSink> silence;

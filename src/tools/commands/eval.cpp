@@ -40,7 +40,7 @@ size_t outputs_of(const RunConfig& config, size_t named) {
 struct Evaluated {
   bool averages = false;
   Scalars metrics{};
-  std::shared_ptr<SampleOutcomes> outcomes{};  ///< nullptr: not asked for
+  std::shared_ptr<SampleOutcomes> outcomes{};  ///< nullptr: not requested
 };
 
 Evaluated validate(const EvalArguments& args, const std::string& checkpoint, Parts parts) {

@@ -25,7 +25,7 @@ struct SampleOutcomes {
   std::string class_name(int64_t label) const;
 };
 
-/// Makes the validations of `config` collect their outcomes in the result, by a further metric in `parts`; the metrics of the task stay.
+/// Adds a metric to `config` and `parts` that collects the outcomes of a validation in the returned object. The metrics of the task stay.
 /// `classes`: the number of the model's classes; 0: unknown. Error(Usage) unless the task is the classifier.
 std::shared_ptr<SampleOutcomes> collect_outcomes(RunConfig& config, Parts& parts, size_t classes);
 /// Name of that metric, which reports do not show.

@@ -30,7 +30,7 @@ struct Point {
   double lr, loss, smoothed;
 };
 
-// Collects the losses. Stops the run when they have grown.
+// Collects the losses. Stops the run when the smoothed loss exceeds kStopAt times the least one.
 class Curve final : public Callback {
  public:
   void on_step_end(TrainLoop& loop, const StepReport& report) override {

@@ -141,11 +141,11 @@ struct Continued {
   const Prompt& prompt;
   const std::vector<int64_t>& tokens;
   GeneratedText& text;
-  bool printed;  // as far as it is certain
+  bool printed;  // the text is already printed, except the part that a stop text may still cut off
   double rate;   // tokens per second, of all texts of the batch
 };
 
-// Prints what is missing of a text, and returns its description.
+// Prints the rest of a text, and returns its description.
 Json finished(const GenerateArguments& args, const Model& model, const TextCodec& codec, const Continued& of) {
   auto all = of.prompt.tokens;
   all.insert(all.end(), of.tokens.begin(), of.tokens.end());
@@ -161,7 +161,7 @@ Json finished(const GenerateArguments& args, const Model& model, const TextCodec
   return out;
 }
 
-// Generates and prints the texts after the prompts of a batch. A single text appears as it is generated.
+// Generates and prints the texts after the prompts of a batch. A single text is printed while it is generated.
 std::vector<Json> continued(const GenerateArguments& args, const Model& model, const TextCodec& codec, at::ArrayRef<Prompt> prompts) {
   const bool streams = prompts.size() == 1 && !args.json;
   std::vector<GeneratedText> texts;

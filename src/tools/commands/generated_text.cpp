@@ -75,7 +75,7 @@ TextCodec text_codec(const Model& model, const std::string& tokenizer, const std
   out.decode = [shared](const std::vector<int64_t>& ids) { return shared->decode(ids); };
   out.settings = read_text_settings(path);
   if (!weights.empty()) out.settings.end_tokens = read_text_settings(weights).end_tokens;
-  // A checkpoint of a run has no generation_config.json: its texts end as those of the training do.
+  // A checkpoint of a run has no generation_config.json. Its texts end with the tokenizer's end token, as in the training.
   if (weights.empty() && out.settings.end_tokens.empty())
     if (const auto end = shared->id(out.settings.end)) out.settings.end_tokens = {*end};
   return out;
@@ -99,7 +99,7 @@ bool GeneratedText::append(const std::string& more) {
   return !ended_;
 }
 
-// Returns the length of the text without an end that may be the beginning of a stop text.
+// Returns the length of the text without its tail, if the tail may be the beginning of a stop text.
 size_t GeneratedText::sure() const {
   size_t out = text_.size();
   for (const auto& stop : stops_)

@@ -1,4 +1,4 @@
-// The text of a language model: its tokens, and the output while they are generated.
+// Converts the text of a language model to tokens and back, and prints it while it is generated.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +20,14 @@ struct TextCodec {
   TextSettings settings{};
 };
 
-/// Returns the codec of `tokenizer` (a file or folder) or, if it is "", of the tokenizer in the folder of the weights; for a model with a
-/// vocabulary of bytes, that of bytes. Error(Data) if the tokenizer has more tokens than the model. If texts are not `needed`, a tokenizer
-/// of that folder that cannot be read is a warning, and the texts are unknown.
+/// Returns the codec of `tokenizer` (a file or folder) or, if it is "", of the tokenizer in the folder of the weights. Without a tokenizer,
+/// a model with a vocabulary of bytes gets the codec of bytes; the texts of other models are unknown. Error(Data) if the tokenizer has more
+/// tokens than the model. If texts are not `needed`, and the tokenizer in the folder of the weights cannot be read, logs a warning; the
+/// texts are then unknown.
 TextCodec text_codec(const Model& model, const std::string& tokenizer, const std::string& weights, bool needed);
 
-/// A text that is generated. It ends before the first stop text, and is printed as soon as it cannot be the beginning of one.
+/// A text that is being generated. It ends before the first stop text. A part is printed as soon as it cannot be the beginning of a stop
+/// text.
 class GeneratedText {
  public:
   GeneratedText(TextStream::Decode decode, std::vector<std::string> stops, bool print);

@@ -25,8 +25,8 @@ struct ModelArguments {
   /// Returns the model section of a configuration. Error(Usage) for keys of other sections, and for those that the model does not have.
   PartConfig part(const Parts& parts) const;
   /// Returns where the model comes from. With `--model FOLDER`, the folder's config.json names the network. Error(Usage), with the name
-  /// `command`, unless the arguments give either a checkpoint or a model, by its name or by weights with a config.json; if `needs_weights`,
-  /// a name requires weights.
+  /// `command`, unless the arguments give either a checkpoint or a model (by its name, or by weights with a config.json). If
+  /// `needs_weights`, it is also an error to give a name without weights.
   ModelSource source(const char* command, bool needs_weights, const Parts& parts) const;
 
  private:

@@ -23,8 +23,8 @@ std::string text_of(const ImageAnswer& answer);
 /// Error(Usage) unless the file's name ends in .csv or .jsonl.
 void check_answers_file(const std::string& path);
 
-/// Writes a row for each image, in the format of the file's name. The file appears at once, so it is never incomplete. The columns of a
-/// .csv are image, class_1, probability_1, ... up to `top` (or the names of numbers), and error; a line of a .jsonl is json_of().
+/// Writes a row for each image, in the format of the file's name. The file is written atomically, so it is never incomplete. The columns of
+/// a .csv are image, class_1, probability_1, ... up to `top` (or the names of numbers), and error; a line of a .jsonl is json_of().
 void write_answers(const std::string& path, const std::vector<ImageAnswer>& answers, int64_t top);
 
 /// Returns the lines of a file, except blank ones; "-" is standard input. Error(Data) if it cannot be read or has no such line.

@@ -31,7 +31,7 @@ std::vector<std::string> names_in(const std::string& text) {
   return out;
 }
 
-// Returns the number in npu, npu:2 or auto.
+// Returns the device number: 2 for "npu:2", 0 for "npu" and "auto".
 int npu_of(const std::string& device) {
   if (device == "auto" || device == "npu") return 0;
   const auto number = device.starts_with("npu:") ? whole_number(device.substr(4)) : std::nullopt;

@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kMostThumbnails = 2'000;
-constexpr int64_t kThumbnailSide = 160;  // of the longer side
+constexpr int64_t kThumbnailSide = 160;  // pixels of the longer side
 constexpr int kThumbnailQuality = 85;
 constexpr uint64_t kMaxThumbnailFile = uint64_t{256} << 20;
 constexpr const char* kUnreadable = "(cannot be read)";

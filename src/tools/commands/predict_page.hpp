@@ -11,7 +11,8 @@
 namespace npu_train::cli {
 
 /// Adds what only a page shows: how many images each class got, and a thumbnail of each image with its answers, which the reader can filter
-/// by class. Of more than 2,000 images, the first 2,000 are shown, and the page says so. `origin`: a sentence about the model; "" for none.
+/// by class. If there are more than 2,000 images, the page shows the first 2,000 and reports this. `origin`: a sentence about the model; ""
+/// for none.
 void add_predictions_page(Report& out, const std::vector<ImageAnswer>& answers, const std::string& origin, const WorkProgress& progress);
 
 }  // namespace npu_train::cli

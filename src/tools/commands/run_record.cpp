@@ -62,7 +62,7 @@ RunRecord read_run(const fs::path& folder) {
   if (fs::exists(folder / "environment.json")) out.environment = read_environment(folder / "environment.json");
   try {
     out.monitor = read_monitor_of(folder, out.config);
-  } catch (const Error& e) {  // not essential: for example, a run that is killed at its start leaves an empty file
+  } catch (const Error& e) {  // the other records are still reported; a run that is killed at its start leaves an empty file
     out.monitor_error = e.what();
   }
   out.diverged = fs::exists(folder / "diverged");

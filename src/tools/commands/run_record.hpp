@@ -39,8 +39,8 @@ struct RunRecord {
 /// Error(Usage) if a folder is given twice. The last row of metrics.csv is omitted if it is incomplete because it is being written.
 std::vector<RunRecord> read_runs(const std::vector<std::string>& folders);
 
-/// Returns a report. Of one run: results, curves, epochs, configuration and environment. Of several: their results and curves side by side,
-/// and the settings that differ.
+/// Returns a report. The report of one run contains results, curves, epochs, configuration and environment. The report of several runs
+/// contains their results and curves side by side, and the settings that differ.
 Report report_of(const std::vector<RunRecord>& runs);
 
 /// Adds the records of the section `monitor`: the first gradient norm outside of its band, and norms by step and layer.

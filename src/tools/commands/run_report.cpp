@@ -14,7 +14,7 @@ namespace {
 
 using Runs = std::vector<RunRecord>;
 
-// A column, with the rows of one phase.
+// The values of one column, from the rows of one phase.
 struct LoggedCurve {
   std::vector<double> step, value;
   bool any() const { return !value.empty(); }
@@ -39,7 +39,7 @@ LoggedCurve training_curve(const RunRecord& run, const std::string& column) {
   return steps.any() ? steps : curve_of(run, "epoch", column);
 }
 
-// Returns the columns that at least one run has, in the order of its file.
+// Returns the columns that at least one run has, in the order of the files.
 std::vector<std::string> columns_of(const Runs& runs) {
   std::vector<std::string> out;
   for (const auto& run : runs)
@@ -48,7 +48,7 @@ std::vector<std::string> columns_of(const Runs& runs) {
   return out;
 }
 
-// Returns the columns of the loss, of the task's metrics and of the program's own values, that is, all that not every run has.
+// Returns the columns of the loss, of the task's metrics and of the program's own values, that is, all except those that every run has.
 std::vector<std::string> metrics_of(const Runs& runs) {
   static const std::set<std::string_view> of_every_run = {"epoch",
                                                           "step",

@@ -25,8 +25,8 @@ struct ServeArguments {
   bool json = false;
 };
 
-// The page of `report`, or the error in its place, made again only if the files of the runs have changed, and for at most a tenth of the
-// time.
+// The page of npu_tool report, or the error in its place. The page is rebuilt only after an error or if the files of the runs have changed,
+// and rarely enough to take at most a tenth of the time.
 class RunPage {
  public:
   explicit RunPage(std::vector<std::string> runs) : runs_(std::move(runs)) {}
@@ -53,7 +53,7 @@ class RunPage {
     }
   }
 
-  // The sizes and times of what read_runs() reads.
+  // Returns the sizes and times of the files that read_runs() reads.
   std::string files_now() const {
     std::string out;
     for (const auto& run : runs_)
@@ -69,7 +69,7 @@ class RunPage {
   std::vector<std::string> runs_;
   std::shared_ptr<const std::string> page_;
   std::exception_ptr error_;
-  std::string files_;  // when the page was made; never "" then
+  std::string files_;  // files_now() of the current page; "" only before the first page
   Time::time_point next_{};
 };
 

@@ -169,7 +169,7 @@ class Printed {
     }
     auto out = Json::object({{"ids", npu_train::detail::json_list(ids)}, {"tokens", tokens}});
     if (text) out.set("text", *text);
-    if (mask) out.set("assistant_masks", npu_train::detail::json_list(*mask));  // transformers' name
+    if (mask) out.set("assistant_masks", npu_train::detail::json_list(*mask));  // the name that transformers uses
     list_.push_back(out);
   }
 

@@ -44,7 +44,7 @@ RunConfig side(const ValidateArguments& args, const SideArguments& side, const P
   return load_config(file, overrides, parts);
 }
 
-/// Whether the models of both sides have different parameters, as two forms of one network or two networks have.
+/// Whether the models of both sides have different parameters, because they are two forms of one network, or two networks.
 bool are_forms(const ValidateArguments& args, const RunConfig& judged, const RunConfig& reference, const Parts& parts) {
   const bool keys = args.judged.keys.size() + args.reference.keys.size() > 0;
   if (!keys || judged.model.name.empty() || reference.model.name.empty()) return false;

@@ -38,7 +38,7 @@ std::vector<std::string> cann_places(const HostView& host) {
 }
 
 // Reads the lines version=9.1.0 of the files ascend_*_install.info in the folder or in the architecture's subfolder. The version of CANN is
-// that of the toolkit or, if it is missing, that of another package.
+// that of the toolkit or, without a toolkit, that of another package.
 void read_cann_version(const HostView& host, CannFacts& cann) {
   const auto home = host.resolved(cann.home);
   std::vector<std::string> folders = {home};

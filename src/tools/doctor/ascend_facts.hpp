@@ -17,7 +17,7 @@ struct AscendChipFacts {
   std::string prefix, family;
   bool bf16 = false;
   std::string overflow;  // result of an overflow: ieee | saturates | choice
-  std::string pci;       // device number on the PCI bus, "0xd802"; "" if not known here, like each field below
+  std::string pci;       // device number on the PCI bus, "0xd802"; "" if unknown, as in each field below
   std::string hdk, ops;  // names of the chip in the files of its driver and of CANN's operators: "Ascend-hdk-910b", "910b"
   std::string ranks;     // numbers of ranks on one machine that HCCL connects: "any", "1, 2, 4, 8"
   std::string sums;      // dtypes that HCCL adds: "int8, int32, int64, fp16, fp32"
@@ -56,8 +56,8 @@ std::string torch_npu_here(const HostView& host, const ProcessFacts& process);
 std::optional<AscendChipFacts> chip_facts(std::string name, bool physical_ids);
 std::vector<std::string> chip_families();
 
-// Returns the chip of this machine, as npu-smi names it. Without a driver, that of the first device on the PCI bus; nullopt if none is
-// known.
+// Returns the chip of this machine, as npu-smi names it. Without a driver, returns the chip of the first device on the PCI bus. nullopt if
+// the chip is unknown.
 std::optional<AscendChipFacts> chip_here(const AscendFacts& ascend);
 
 // Returns the folders of LD_LIBRARY_PATH in their order, without empty entries.

@@ -23,7 +23,7 @@ int CpuFacts::usable() const {
 
 CpuFacts cpu_facts(const HostView& host) {
   CpuFacts out;
-  const auto cpuinfo = host.read("/proc/cpuinfo", size_t{16} << 20).value_or("");  // 2 KiB per processor
+  const auto cpuinfo = host.read("/proc/cpuinfo", size_t{16} << 20).value_or("");  // the file has 2 KiB per processor
   for (const auto& line : split(cpuinfo, '\n'))
     if (line.starts_with("processor") && line.find(':') != std::string::npos && trimmed(line.substr(0, line.find(':'))) == "processor")
       ++out.online;

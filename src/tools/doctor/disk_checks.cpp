@@ -93,7 +93,7 @@ Finding file_system_finding(const HostView& host, const std::string& there) {
   return f;
 }
 
-// Returns bytes per second, including the synchronisation with the disk. Error(Checkpoint) if the disk fails.
+// Returns the speed in bytes per second. The time includes the synchronisation with the disk. Error(Checkpoint) if the disk fails.
 double write_speed(const fs::path& folder, uint64_t bytes) {
   std::string block(kDiskMiB, '\0');
   uint64_t state = 1;  // random numbers, which no file system can compress

@@ -66,7 +66,7 @@ Segments read_segments(const ReadableFile& file, const Elf64_Ehdr& header) {
   return out;
 }
 
-// Names by their offset in the string table.
+// Reads names by their offset in the string table.
 struct Strings {
   const ReadableFile& file;
   uint64_t start = 0, size = 0;

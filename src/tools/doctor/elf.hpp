@@ -1,4 +1,5 @@
-// Reads the dynamic section of a 64-bit little-endian ELF file: needed libraries and search paths. Bounded, since files are not trusted.
+// Reads the dynamic section of a 64-bit little-endian ELF file: needed libraries and search paths. Reads are bounded, since files are not
+// trusted.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,7 @@ struct ElfFacts {
   std::string machine_name() const;
 };
 
-// Returns nullopt, with the reason in `why`, for a file that is missing, truncated or not such an ELF file.
+// Returns nullopt, with the reason in `why`, for a file that is missing, truncated or not a 64-bit little-endian ELF file.
 std::optional<ElfFacts> read_elf(const std::filesystem::path& file, std::string& why);
 
 }  // namespace npu_train::detail

@@ -57,7 +57,7 @@ std::string wrong_devices(const HostView& host, const std::string& value) {
 }
 
 struct AllocKey {
-  double from, to;  // range of a number; from > to: other values
+  double from, to;  // range of a number; from > to: no range is checked
 };
 
 const std::map<std::string, AllocKey>& alloc_keys() {
@@ -109,7 +109,7 @@ std::string wrong_alloc(const std::string& text) {
   return "";
 }
 
-// Returns why the value is not allowed; "" if it is.
+// Returns why the value is not allowed; "" if it is allowed.
 std::string wrong_value(const HostView& host, const KnownVariable& v, const std::string& value) {
   if (v.kind == "choice") return has_choice(v.allowed, value) ? "" : "'" + value + "' is not one of " + join(detail::split(v.allowed, '|'));
   if (v.kind == "int") {

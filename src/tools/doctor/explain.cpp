@@ -79,8 +79,8 @@ size_t bytes_of_character(const std::string& text, size_t at) {
   return end - at;
 }
 
-// Returns the distinctive words: those of at least two letters, and pairs of Chinese characters, which are written without blanks. After a
-// negation, a word becomes another word: "no_overflow".
+// Returns the distinctive words: words of at least two letters, and pairs of Chinese characters, which are written without blanks. A
+// negation changes the next word: "no_overflow".
 std::set<std::string> telling_words(const std::string& text) {
   static const std::set<std::string> empty = {"the", "is",  "are",  "an",   "on",  "of",   "it",   "in",   "my", "to", "and",
                                               "at",  "was", "with", "does", "why", "for",  "have", "be",   "by", "we", "has",
@@ -117,7 +117,7 @@ std::set<std::string> telling_words(const std::string& text) {
 
 struct Vocabulary {
   const KnownProblem* problem;
-  std::set<std::string> named, words;  // named: in its name and patterns; words: also in its meaning
+  std::set<std::string> named, words;  // named: words of its name and patterns; words: also those of its meaning
 };
 
 // Finds the problems that have words in common with the question. A word has more weight the fewer problems contain it, and most weight if
@@ -156,7 +156,7 @@ std::vector<KnownProblem> by_words(const std::string& question) {
   return best.size() == 1 || (rare && best.size() <= kFew) ? best : std::vector<KnownProblem>();
 }
 
-// Finds the problem of this name or, if there is none, all with this meaning or with such a clause in it.
+// Finds the problem of this name. If there is none, finds all problems whose meaning, or a clause of it, is this text.
 std::vector<KnownProblem> by_own_text(const std::string& question) {
   for (const auto& problem : known_problems())
     if (to_lower(problem.name) == question) return {problem};

@@ -46,7 +46,7 @@ std::vector<KnownProblem> read_known_problems() {
 
 // All patterns, matched in one pass.
 struct Matcher {
-  std::vector<detail::Hit> hits;  // one per pattern, without a place
+  std::vector<detail::Hit> hits;  // one per pattern; `place` is not set
   detail::PatternMatcher patterns;
 
   static Matcher make() {
@@ -146,7 +146,7 @@ void find_known_problems(std::string_view line, bool context, const std::functio
     }
     hits.push_back(hit);
   });
-  constexpr size_t kMostCompared = 1000;  // limit of hits that are compared, in a line of 64 KiB
+  constexpr size_t kMostCompared = 1000;  // a line of 64 KiB can have more hits, which are then not compared
   if (hits.size() <= kMostCompared) drop_contained(hits);
   for (const auto& hit : hits) found(hit);
 }

@@ -24,7 +24,7 @@ struct Hit {
 // every number that is a code counts. A negated symptom ("no overflow") is not found, and sets `negated`.
 void find_known_problems(std::string_view line, bool context, const std::function<void(const Hit&)>& found, bool* negated = nullptr);
 
-// Returns the family of a code that is not in the table: ERR and five digits, or six digits as in CANN.
+// Describes a code that is not in the table by its family: "ERR" and five digits, or six digits as in CANN. nullopt for other text.
 std::optional<KnownProblem> family_of(std::string_view code);
 
 }  // namespace npu_train::detail

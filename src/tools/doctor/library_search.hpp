@@ -19,8 +19,8 @@ class LibrarySearch {
   // `loaded`: folders of libraries that the process has already loaded (libtorch's); libraries in them are found by name.
   LibrarySearch(const HostView& host, const std::string& machine, std::vector<std::string> loaded);
 
-  // Returns the path of `name` for a library at `from` with `facts`: searches DT_RPATH if there is no DT_RUNPATH, LD_LIBRARY_PATH,
-  // DT_RUNPATH, the folders of ld.so.conf and of the system. "" if not found.
+  // Returns the path of library `name`, which the library at `from` with the dynamic section `facts` needs; "" if not found. Searches
+  // DT_RPATH if there is no DT_RUNPATH, then LD_LIBRARY_PATH, DT_RUNPATH, and the folders of ld.so.conf and of the system.
   std::string find(const std::string& name, const std::string& from, const ElfFacts& facts) const;
   std::string find(const std::string& name) const { return find(name, "/", {}); }
 

@@ -13,7 +13,7 @@
 
 namespace npu_train::detail {
 
-// Splits at separators and keeps empty parts. Of more than 100,000 parts, the last one contains the rest.
+// Splits at separators and keeps empty parts. Returns at most 100,000 parts; the last one then contains the rest of the text.
 std::vector<std::string> split(std::string_view text, char separator);
 // Splits at runs of blanks.
 std::vector<std::string> words(std::string_view text);
@@ -28,10 +28,10 @@ std::optional<int64_t> whole_number(std::string_view text);
 // Parses the number at the start of the text.
 std::optional<int64_t> leading_number(std::string_view text);
 
-// Parses a list of CPUs or nodes, "0-3,8,10-11"; nullopt for other text, and for more than 65,536 of them.
+// Parses a list of CPUs or nodes, "0-3,8,10-11". Returns nullopt for other text, and for more than 65,536 numbers.
 std::optional<std::vector<int>> number_list(std::string_view text);
 
-// Returns at most `longest` bytes, with the rest replaced by "...".
+// Returns the text itself, or its first `longest` bytes and "..." if it is longer.
 std::string shortened(std::string_view text, size_t longest = 200);
 
 // Finds many patterns in one pass over a text, ignoring case (Aho and Corasick 1975).

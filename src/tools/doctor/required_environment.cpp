@@ -51,7 +51,7 @@ std::vector<std::string> without_stubs(const std::vector<std::string>& folders) 
   return out;
 }
 
-// Adds CANN's script and the driver's folders, if the loader does not find their libraries without them.
+// Adds CANN's script and the driver's folders if the loader cannot find the libraries of CANN and of the driver without them.
 void want_libraries(const HostView& host, const detail::AscendFacts& ascend, const ProcessFacts& process, Script& out) {
   auto folders = without_stubs(detail::library_path(host));
   auto clean = host;

@@ -27,7 +27,7 @@ void check_options(const LaunchOptions& o) {
         "; allowed: 0 to nproc, which is ", o.nproc);
 }
 
-/// Returns the variables of torchrun, so that a program reads them in one way, also in Python.
+/// Returns the environment variables of torchrun, so that a program, in C++ or Python, reads the same variables under both launchers.
 Variables shared_variables(const LaunchOptions& options, int port, int generation) {
   return {{"NPU_TRAIN_LAUNCHER", "npu_train"},
           {"MASTER_ADDR", "127.0.0.1"},
@@ -42,8 +42,8 @@ Variables shared_variables(const LaunchOptions& options, int port, int generatio
           {"NPU_TRAIN_FIRST_WORLD_SIZE", std::to_string(options.nproc)}};
 }
 
-/// Returns the number of ranks after a restart. It divides the number of the first start, so that a program can keep its global batch. 0:
-/// none is possible.
+/// Returns the number of ranks after a restart; 0 if no number is possible. It divides the number of ranks of the first start, so that a
+/// program can keep its global batch.
 int ranks_of_restart(const LaunchOptions& options, int nproc, int lost) {
   if (options.min_nproc == 0) return nproc;
   int ranks = std::max(options.min_nproc, nproc - lost);
@@ -80,7 +80,7 @@ class Watch {
     deadline_ = Clock::now() + time;
   }
 
-  /// The time of a phase is over, and ranks still run.
+  /// Enters the next phase after the time of the current one is over while ranks still run.
   void escalate() {
     if (phase_ == Phase::Grace) {
       log_warning("[launch] ", ranks_.running(), " of the ranks still run ",
@@ -100,13 +100,14 @@ class Watch {
     enter(phase, options_.kill_after);
   }
 
-  /// A signal within a second after the first one is the same request: timeout(1) signals a process and then its group.
+  /// Forwards the first stop signal; a later SIGINT or SIGTERM kills the ranks. A signal within a second after the first one belongs to the
+  /// same request, because timeout(1) signals a process and then its group.
   void stop(int signal) {
     if (stopped_at_ == Clock::time_point()) {
       stopped_at_ = Clock::now();
       verdict_.stopped_by(signal);
       ranks_.send(signal);
-      ranks_.send(SIGCONT);  // a stopped rank does not receive the signal before
+      ranks_.send(SIGCONT);  // a stopped rank receives the other signal only when it continues
     } else if ((signal == SIGINT || signal == SIGTERM) && Clock::now() - stopped_at_ >= std::chrono::seconds(1)) {
       end_ranks(SIGKILL, Phase::Killed);
     }

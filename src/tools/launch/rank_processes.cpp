@@ -36,7 +36,7 @@ Variables variables_of(int rank, const Generation& generation) {
 }
 
 [[noreturn]] void become_rank(const Generation& generation, int rank, int report) {
-  std::signal(SIGTTOU, SIG_IGN);  // a background group may write to a terminal even under stty tostop
+  std::signal(SIGTTOU, SIG_IGN);  // lets a background process group write to a terminal even under stty tostop
   const int nothing = ::open("/dev/null", O_RDONLY);
   if (nothing >= 0) ::dup2(nothing, STDIN_FILENO);
   for (const auto& [name, value] : variables_of(rank, generation)) ::setenv(name.c_str(), value.c_str(), 1);
@@ -57,7 +57,7 @@ pid_t start_rank(const Generation& generation, int rank, int report, const Signa
   }
   check(child > 0, ErrorKind::Device, kRanks, "rank ", rank, " of ", generation.nproc, " could not be started: ", std::strerror(errno),
         "; hint: start fewer ranks, or raise the limit of processes (ulimit -u)");
-  ::setpgid(child, child);  // also done by the child, so that signals to its group reach it in either case
+  ::setpgid(child, child);  // the child calls it, too, so that the group exists whichever of the two runs first
   return child;
 }
 

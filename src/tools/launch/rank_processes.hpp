@@ -16,7 +16,8 @@ namespace npu_train {
 
 using Variables = std::map<std::string, std::string>;
 
-/// Prepares a new child process: it becomes the leader of a process group, dies with its parent, and receives signals again.
+/// Prepares a new child process: it becomes the leader of a process group, is killed when its parent dies, and gets the signal handling
+/// from before `signals`.
 void begin_child(pid_t parent, const SignalWait& signals);
 
 /// Converts the status of waitpid().
@@ -43,8 +44,8 @@ class RankProcesses {
   void send(int signal) const;
   /// Kills the ranks that are stopped (for example by SIGSTOP), which cannot end by themselves, and returns their numbers.
   std::vector<int> kill_stopped() const;
-  /// Returns a rank that has ended since the last call, with all processes that it started; nullopt if there is none. Error(Usage) if the
-  /// program cannot be run; then no rank remains.
+  /// Returns the end of a rank that has ended and was not returned yet, after killing all processes that this rank started; nullopt if
+  /// there is no such rank. Error(Usage) if the program cannot be run; no rank remains in that case.
   std::optional<RankEnd> ended();
 
  private:

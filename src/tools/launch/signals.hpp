@@ -12,10 +12,11 @@ using Clock = std::chrono::steady_clock;
 /// Whether users, terminals and schedulers end a program with this signal.
 bool is_stop_signal(int number);
 
-/// "signal 9 (SIGKILL)".
+/// Returns the text of a signal: "signal 9 (SIGKILL)".
 std::string signal_text(int number);
 
-/// During its lifetime, the signals that stop a program, SIGPIPE and SIGCHLD are delivered only to wait(). For single-threaded processes.
+/// Blocks SIGPIPE, SIGCHLD and the signals that stop a program during its lifetime, so that only wait() receives them. Use it only in a
+/// single-threaded process.
 class SignalWait {
  public:
   SignalWait();
@@ -26,7 +27,7 @@ class SignalWait {
   /// Returns the number of the next signal; 0 after `deadline`.
   int wait(Clock::time_point deadline) const;
 
-  /// Restores the previous signal handling, in a child process.
+  /// Restores the previous signal handling. Call it in a child process.
   void restore() const;
 
  private:

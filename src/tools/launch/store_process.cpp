@@ -40,7 +40,8 @@ int listen_on_loopback(Socket& socket) {
   return ntohs(address.sin_port);
 }
 
-/// Ignores stop signals, so that only the launcher ends the store: after a signal to all processes of a job, ranks still need it to save.
+/// Serves the store, and ignores stop signals, so that only the launcher ends it: after a signal to all processes of a job, ranks still
+/// need the store to save.
 [[noreturn]] void serve(int listen_fd) {
   for (int number = 1; number < NSIG; ++number)
     if (is_stop_signal(number)) std::signal(number, SIG_IGN);

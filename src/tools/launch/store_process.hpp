@@ -1,4 +1,4 @@
-// The process that serves the store of one generation of ranks. It outlives each of them, unless one has failed.
+// The process that serves the store of one generation of ranks. It outlives all ranks, unless a rank has failed.
 #pragma once
 
 #include <sys/types.h>
@@ -12,16 +12,16 @@ namespace npu_train {
 
 class StoreProcess {
  public:
-  /// Binds a free port of the loopback interface and starts the process. Error(Device) if the system provides none.
+  /// Binds a free port of the loopback interface and starts the process. Error(Device) if the system provides no port or no process.
   explicit StoreProcess(const SignalWait& signals);
   ~StoreProcess();
   StoreProcess(const StoreProcess&) = delete;
   StoreProcess& operator=(const StoreProcess&) = delete;
 
   int port() const { return port_; }
-  /// Ends the process: ranks that wait in the store get an error.
+  /// Ends the process. Ranks that wait for the store get an error.
   void end();
-  /// Returns how the process ended by itself, once; nullopt if it still runs.
+  /// Returns how the process ended, once after it has ended by itself; otherwise nullopt.
   std::optional<RankEnd> ended();
 
  private:

@@ -18,7 +18,7 @@ std::string how(const RankEnd& end) {
   return end.status == SIGKILL ? text + ", as the system does when memory runs out" : text;
 }
 
-/// Returns the signal that ended the rank, directly or by its exit code; 0 if none.
+/// Returns the signal that ended the rank, either directly or as its exit code says (128 + signal); 0 if none.
 int signal_of(const RankEnd& end) {
   if (end.signalled) return end.status;
   return end.status > kBySignal ? end.status - kBySignal : 0;

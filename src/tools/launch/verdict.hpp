@@ -19,23 +19,23 @@ class Verdict {
  public:
   Verdict(int nproc, std::string host) : nproc_(nproc), host_(std::move(host)) {}
 
-  /// The user stops the run: `signal` is passed on to the ranks.
+  /// Records that the user stops the run and that `signal` is passed on to the ranks.
   void stopped_by(int signal) { stop_ = signal; }
-  /// The launcher sends `signal` to ranks that do not end by themselves: an end by this signal is not a failure.
+  /// Records that the launcher sends `signal` to ranks that do not end by themselves. An end by this signal is not a failure.
   void ended_by(int signal) { ours_.insert(signal); }
 
-  /// Call it in the order in which ranks end.
+  /// Adds the end of a rank. Call it in the order in which the ranks end.
   void add(const RankEnd& end);
   void add_store(const RankEnd& end);
-  /// The launcher kills a stopped rank, for which others have waited in vain. May be called again before the rank ends.
+  /// Records that the launcher kills a stopped rank, for which others have waited in vain. May be called again before the rank ends.
   void add_stopped(int rank);
 
   /// Whether a rank ended with a failure, so that the others cannot continue.
   bool failed() const { return failed_; }
   int exit_code() const;
-  /// Returns rank, host and cause of a failure; "" without one.
+  /// Returns the rank, the host and the cause of a failure; "" if there is none.
   std::string message() const;
-  /// Whether ranks failed because of another rank that did not end by itself.
+  /// Whether ranks failed only because of another rank, which did not end by itself.
   bool hung() const { return failed_ && stop_ == 0 && causes_.size() == stopped_.size(); }
   /// Number of ranks that failed by themselves, not because of another rank.
   int lost() const { return static_cast<int>(causes_.size()); }

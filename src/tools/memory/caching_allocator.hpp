@@ -1,7 +1,7 @@
-// Simulates which segments the caching allocator of libtorch for CUDA, and torch_npu's, which follows it, take from the device for a
-// sequence of requests. (c10/cuda/CUDACachingAllocator.cpp: sizes are multiples of 512 bytes; requests up to 1 MiB use segments of 2 MiB,
-// those below 10 MiB segments of 20 MiB, larger ones a segment of their own in steps of 2 MiB; the smallest sufficient free block is taken
-// and split; a full device first frees its unused segments.)
+// Simulates the segments that a caching allocator takes from the device for a sequence of requests. The model is libtorch's allocator for
+// CUDA (c10/cuda/CUDACachingAllocator.cpp), which torch_npu's allocator follows. Sizes are multiples of 512 bytes. Requests up to 1 MiB use
+// segments of 2 MiB, and requests below 10 MiB use segments of 20 MiB. Larger requests get a segment of their own, whose size is a multiple
+// of 2 MiB. The smallest sufficient free block is taken and split. If the device is full, unused segments are freed first.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ class CachingAllocatorModel {
 
   int64_t allocated() const { return allocated_; }  // bytes of complete blocks, including their padding
   int64_t reserved() const { return reserved_; }
-  int64_t largest_free() const;  // bytes of the largest block that a tensor can get
+  int64_t largest_free() const;  // bytes of the largest free block
   int64_t peak_allocated() const { return peak_allocated_; }
   int64_t peak_reserved() const { return peak_reserved_; }
   void reset_peak() { peak_allocated_ = allocated_, peak_reserved_ = reserved_; }

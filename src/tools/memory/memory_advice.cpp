@@ -37,8 +37,8 @@ class Advice {
  private:
   bool training() const { return failed_.pass == Pass::Training; }
 
-  // Returns the overrides with which the first training step after a sanity validation would fit: "" if it fits as it is, nullopt if none
-  // makes it fit. In that case, a change of the validation would only postpone the failure.
+  // Returns the overrides with which the first training step after a sanity validation would fit: "" if it fits without changes, nullopt if
+  // no overrides make it fit. If they do not, a change of the validation would only postpone the failure.
   std::optional<std::string> fit_training() {
     const auto* loader = run_.loop->parts().train_loader;
     if (loader == nullptr) return "";
@@ -70,14 +70,15 @@ class Advice {
   MemoryTrace trace(Task& task, Precision& precision, int64_t micro_batches, int64_t rows, bool on_host) {
     forget_gradients(run_);
     auto few = rows_of(failed_.samples, rows);
-    if (training() && !on_host) few = to_device(few, run_.device);  // a window's micro-batches are on the device, counted separately
+    if (training() && !on_host) few = to_device(few, run_.device);  // a window's micro-batches are on the device and are counted separately
     const std::vector<Batch> batches(training() && micro_batches > 1 ? 2 : 1, few);
     MemoryRecorder recorder(task, run_.device, on_device(*run_.strategy, run_.optimizer->parameters()));
     run_again(task, precision, run_.device, failed_.pass, batches, recorder, on_host);
     return recorder.take();
   }
 
-  // Measures windows of few samples with the run's own tensors; the second micro-batch of a window finds existing gradients.
+  // Measures windows of few samples with the run's own tensors. Two micro-batches represent a window of several, since the gradients exist
+  // from the second one on.
   std::optional<MemoryModel> measure(const std::string& change, Task& task, Precision& precision, int64_t micro_batches) {
     return measure(change, task, precision, micro_batches, failed_.on_host);
   }
@@ -107,8 +108,8 @@ class Advice {
 
   bool fits(const MemoryModel& model, int64_t rows) const { return model.fits(rows, failed_.room, failed_.exact); }
 
-  // Returns the largest micro-batch up to `most` that divides the window and fits; 0: none. For other passes than training, the largest
-  // power of two.
+  // Returns the largest micro-batch up to `most` that divides the window and fits; 0 if there is none. In passes other than training,
+  // returns the largest power of two that fits.
   int64_t fitting_rows(const MemoryModel& model) const { return fitting_rows(model, failed_.rows - 1); }
   int64_t fitting_rows(const MemoryModel& model, int64_t most) const {
     if (!training()) return power_below(std::min(failed_.rows - 1, model.largest_batch(failed_.room, failed_.exact)));
@@ -175,7 +176,7 @@ class Advice {
       propose(change + " " + fewer_samples(rows), *in_pieces, rows, cost + note_of_pieces());
   }
 
-  // Proposes remedies if the inputs of a window fill the device: to keep them on the host, or to make windows smaller.
+  // Proposes remedies if the inputs of a window fill the device: to keep the inputs on the host, or to make windows smaller.
   void propose_windows_on_host() {
     const std::string change = "windows that are kept on the host";
     if (run_.loop->parts().strategy->ranks().size() == 1) {

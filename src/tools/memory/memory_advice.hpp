@@ -15,9 +15,9 @@ namespace npu_train::detail {
 struct FailedWork {
   Pass pass = Pass::Training;
   Batch samples;                                         // a few samples, on the host
-  int64_t rows = 0, window_rows = 0, micro_batches = 1;  // rows: of a micro-batch; window_rows: of the complete window
+  int64_t rows = 0, window_rows = 0, micro_batches = 1;  // samples of a micro-batch, samples of the complete window, and micro-batches
   int64_t room = 0;                                      // bytes that are available on the device
-  bool exact = false;                                    // `room` is for tensors, without gaps of an allocator
+  bool exact = false;                                    // `room` counts only tensors, not the gaps of an allocator
   bool on_host = false;                                  // the window waits on the host and is not part of `resident`
   ResidentMemory resident;
 };
@@ -32,7 +32,8 @@ struct MemoryAdvice {
   int64_t few = kFewSamples;            // samples of the smaller recorded step; the larger one has one more
 };
 
-// Runs steps with few samples: unchanged, in lower precision, and with checkpointing. Drops the gradients.
+// Returns the changes that fit. To find them, runs steps with few samples: unchanged, in lower precision, and with checkpointing. Drops the
+// gradients.
 MemoryAdvice changes_that_fit(const RunView& run, const FailedWork& failed);
 
 // Drops the gradients and the cached memory of the device's allocator.

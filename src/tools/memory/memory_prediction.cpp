@@ -11,7 +11,7 @@
 namespace npu_train {
 namespace {
 
-constexpr int64_t kLargestAsked = int64_t{1} << 20;  // largest number of samples that is tried, since a step may not grow with the batch
+constexpr int64_t kLargestAsked = int64_t{1} << 20;  // largest batch that is tried, since a step's memory may not grow with the batch
 
 bool same_row(const MemoryTrace& a, const MemoryTrace& b) {
   if (a.blocks.size() != b.blocks.size() || a.events.size() != b.events.size()) return false;
@@ -126,7 +126,8 @@ class Play {
       allocator_.give_back(std::exchange(handle, -1));
     }
   }
-  // Frees blocks that remain after a step; in reality the next step frees them, but its recording does not contain them.
+  // Frees the blocks that remain after a step. In a run, the next step would free them, but the recording of a step does not contain these
+  // frees.
   void end_step() {
     for (auto& handle : handles_)
       if (handle >= 0) allocator_.give_back(std::exchange(handle, -1));

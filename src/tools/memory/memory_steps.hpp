@@ -6,7 +6,8 @@
 
 namespace npu_train::detail {
 
-// Batches that are recorded to predict all others. Not 1: sums over the batch are trivial there, and BatchNorm may have no variance.
+// Batch sizes that are recorded to predict all others. A batch of 1 is not suitable, since sums over it are trivial and BatchNorm may have
+// no variance.
 constexpr int64_t kFewSamples = 2, kMoreSamples = 3;
 
 // Returns the tensors that persist between the steps of a loop, and the tensors of `waiting` batches on its device.

@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kLastLayers = 5;
 
-// Returns the address without data(), which throws for a sharded parameter.
+// Returns the address of a tensor's memory. Does not call data(), which throws for a sharded parameter.
 const void* memory_of(const at::Tensor& t) {
   return t.defined() && t.has_storage() ? t.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get() : nullptr;
 }
@@ -91,7 +91,7 @@ class MemoryRecorder::Sink final : public HostBlockWatcher {
       return;
     }
     const auto found = live_.find(pointer);
-    if (found == live_.end()) return;  // allocated before the recording
+    if (found == live_.end()) return;  // the block was allocated before the recording
     const auto block = found->second.back();
     found->second.pop_back();
     if (found->second.empty()) live_.erase(found);
@@ -194,7 +194,7 @@ class MemoryRecorder::Sink final : public HostBlockWatcher {
           trace_.blocks[static_cast<size_t>(block)].use = MemoryUse::Activations;
   }
   // Enters the layer whose activations are freed. Only few operators of a backward pass have a parameter of their layer as an input, so the
-  // freed blocks show which layer it has reached.
+  // freed blocks show which layer the pass has reached.
   void enter_backward(int number) {
     if (layer_ == number) return;
     layer_ = number;
@@ -214,7 +214,7 @@ class MemoryRecorder::Sink final : public HostBlockWatcher {
   std::vector<int> made_in_;                              // phase of each block
   std::unordered_map<void*, std::vector<int64_t>> live_;  // blocks by address; two tensors that share memory may both report it
   std::unordered_map<std::string, int> numbers_;          // numbers of layers
-  std::map<int, LayerRecord> seen_;                       // by layer, in the forward pass
+  std::map<int, LayerRecord> seen_;                       // records of the forward pass, by layer
   std::vector<int> phases_;
   size_t first_of_phase_ = 0;
   int layer_ = -1;

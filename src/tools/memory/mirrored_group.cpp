@@ -25,7 +25,7 @@ class MirroredGroup final : public ProcessGroup, public SimulatedRanks {
     return through_host_ || device.is_cpu() ? kHostTransport : "its own transport";
   }
 
-  // Every other rank sends the part that this rank sends to itself.
+  // All ranks have the same tensors, so this rank receives from each rank the part that it sends to itself.
   std::unique_ptr<Collective> all_to_all(const at::Tensor& out, const at::Tensor& in) override {
     return all_gather(out, in.narrow(0, 0, in.numel() / size_));
   }

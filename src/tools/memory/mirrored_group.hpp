@@ -1,4 +1,4 @@
-// Simulated ranks: they predict the memory of one rank on a machine that has no space for all ranks.
+// Simulated ranks, to predict the memory of one rank on a machine that has no memory for all of them.
 #pragma once
 
 #include <memory>

@@ -124,7 +124,7 @@ class Explanation {
     work_.room = total > 0 ? std::min(total, seen) : seen;
   }
 
-  // Determines the sizes of the failed work, and which other memory is in use on the device.
+  // Determines the sizes of the failed work, and the other memory that is in use on the device.
   void size_up() {
     std::vector<Batch> there;
     int64_t bytes = 0, bytes_there = 0;

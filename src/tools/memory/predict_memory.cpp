@@ -43,8 +43,8 @@ std::string device_for(const RunConfig& config) {
   }
 }
 
-// Selects the device on which the steps are recorded: the CPU in place of an NPU. torch_npu's allocator reports no blocks to libtorch, and
-// the simulated NPU cannot be used in the same process.
+// Selects the device on which the steps are recorded. In place of an NPU, this is the CPU, since torch_npu's allocator reports no blocks to
+// libtorch, and the simulated NPU cannot be used in the same process.
 void choose_device(RunConfig& config) {
   config.device = device_for(config);
   if (!config.device.starts_with("npu")) return;
@@ -52,7 +52,7 @@ void choose_device(RunConfig& config) {
   config.device = "cpu";
 }
 
-// Returns the configuration on a device that records the peak memory of tensors.
+// Returns the configuration with a device that records the peak memory of tensors.
 RunConfig on_card(const RunConfig& given) {
   auto config = detail::without_files(given);
   config.device = device_for(given);
@@ -142,7 +142,7 @@ std::string strategy_of(const RunConfig& config, int ranks) {
   return config.trainer.strategy == "auto" ? "ddp" : config.trainer.strategy;
 }
 
-// Returns the alternatives: precisions for one process, strategies for several, each with and without checkpointing.
+// Returns the alternatives, each with and without checkpointing: other precisions for one process, other strategies for several.
 std::vector<RunConfig> alternatives(const RunConfig& given, int ranks) {
   std::vector<RunConfig> out;
   const auto add = [&](const auto& change) {
@@ -161,7 +161,7 @@ std::vector<RunConfig> alternatives(const RunConfig& given, int ranks) {
   return out;
 }
 
-// Returns the variants in the order of the lists; the configuration's own comes first if it is not listed.
+// Returns the variants in the order of the lists; the configuration's own variant comes first if it is not listed.
 std::vector<MemoryPrediction::Variant> variants_of(const RunConfig& given, const Measured& own, const MemoryPredictionOptions& options,
                                                    const Parts& parts) {
   std::vector<MemoryPrediction::Variant> out;
@@ -220,7 +220,7 @@ ResidentMemory detail::resident_memory(const LoopParts& parts, const std::vector
   out.add(MemoryUse::Buffers, buffers);
   out.add(MemoryUse::Masters, masters);
   const auto add_state = [&](const at::Tensor& tensor) {
-    if (tensor.device() == parts.device.c10()) state.push_back(tensor);  // not on the host
+    if (tensor.device() == parts.device.c10()) state.push_back(tensor);  // state on the host does not count
   };
   for (const auto& one : parts.optimizers)
     for (const auto& [name, tensor] : one.optimizer->state().tensors) add_state(tensor);
@@ -278,7 +278,7 @@ MemoryPrediction predict_memory(const RunConfig& config, const MemoryPredictionO
 std::string fitting_overrides(const RunConfig& given, int64_t hbm, const Parts& parts) {
   return translated("memory", [&] {
     auto config = given;
-    // Two micro-batches are recorded: the second one of a window finds existing gradients.
+    // Two micro-batches are recorded, since in a window the gradients exist from the second one on.
     config.trainer.accumulate_grad_batches = std::max<int64_t>(2, given.trainer.accumulate_grad_batches);
     const auto in_pieces = [&](bool on_host = false) -> std::string {
       auto [model, device, precision, batch] = measure(config, parts);

@@ -21,7 +21,7 @@ BucketCalls::BucketCalls(const StepWork& work, const DistOptions& dist, const Pl
       dist_(dist),
       placement_(placement),
       in_shards_(sharding != Sharding::None),
-      // With groups, only the exchange between groups is compressed; one group of all ranks has none.
+      // With groups, only the exchange between groups is compressed; one group of all ranks has no such exchange.
       compression_(placement.group_size > 0 && placement.groups() == 1 ? Compression() : Compression::parse(dist.compression)) {}
 
 int BucketCalls::divided_by() const {
@@ -67,7 +67,8 @@ std::vector<StepCall> BucketCalls::sum(const BucketSize& size, const Adding& by)
   return out;
 }
 
-// Models a reduce-scatter as an all-gather: same messages and bytes, opposite direction. Ranks with the same shard then add theirs.
+// Models a reduce-scatter as an all-gather, which sends the same messages and bytes in the opposite direction. The ranks with the same
+// shard then add their partial sums.
 std::vector<StepCall> BucketCalls::scattered(const BucketSize& size, const Adding& by) const {
   const int shards = placement_.shards();
   std::vector<StepCall> out{{.kind = Kind::AllGather, .bytes = size.bytes(), .ranks = shards}};

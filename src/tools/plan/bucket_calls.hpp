@@ -9,7 +9,7 @@
 namespace npu_train::detail {
 
 struct BucketSize {
-  int64_t elements = 0, element_bytes = 4, model_bytes = 4;  // sizes with padding
+  int64_t elements = 0, element_bytes = 4, model_bytes = 4;  // elements: including padding
   bool has_master = false;
   double ready = 0;
   size_t unit = 0;

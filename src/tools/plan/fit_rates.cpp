@@ -103,7 +103,7 @@ Vector improved(const std::vector<const Prepared*>& steps, const Vector& logs, c
 }
 
 Vector solution_from(const std::vector<const Prepared*>& steps, Vector logs, const Vector& start) {
-  constexpr double kWorthIt = 1e-7;  // least relative improvement of the squares per round
+  constexpr double kWorthIt = 1e-7;  // least relative improvement of the sum of squares that is worth another round
   double damping = 1e-2, best = squares(residuals(steps, logs, start));
   for (int round = 0; round < kRounds && damping < 1e8; ++round) {
     const auto next = improved(steps, logs, start, damping);
@@ -116,7 +116,7 @@ Vector solution_from(const std::vector<const Prepared*>& steps, Vector logs, con
   return logs;
 }
 
-// Starts from the speed of computation that the fastest step implies.
+// Fits the rates, starting from the speed of computation that the fastest step implies.
 StepRates fitted(const std::vector<const Prepared*>& steps, const StepRates& given) {
   Vector start;
   for (size_t i = 0; i < kRates; ++i) start[i] = std::log(std::clamp(given.*kFitted[i].rate, kFitted[i].least, kFitted[i].most));

@@ -33,7 +33,8 @@ void check_options(const PlanOptions& options, const StepWork& work) {
         "the speed of the link between the ranks is not given; hint: --link 25GB/s,5us");
 }
 
-// Candidate sizes of groups and shards below `ranks`: the ranks per machine and smaller numbers of ranks in the options, largest first.
+// Returns the candidate sizes of groups and shards below `ranks`, largest first: the ranks per machine, and the numbers of ranks in the
+// options.
 std::vector<int> smaller_sizes(const PlanOptions& options, int ranks) {
   std::set<int, std::greater<>> out(options.ranks.begin(), options.ranks.end());
   out.insert(options.cluster.per_machine);
@@ -41,7 +42,7 @@ std::vector<int> smaller_sizes(const PlanOptions& options, int ranks) {
   return {out.begin(), out.end()};
 }
 
-// Candidate shard sizes; 0: all ranks.
+// Returns the candidate shard sizes; 0: all ranks.
 std::vector<int> shard_sizes(const PlanOptions& options, const StepWork& work, const std::string& strategy, int ranks) {
   std::vector<int> out = {0};
   if (strategy == "ddp" || Compression::parse(work.dist.compression).has_error_feedback()) return out;
@@ -100,7 +101,7 @@ class Planner {
   }
 
  private:
-  // A difference below 0.1 % is rounding.
+  // Returns whether the step of `a` is shorter. Differences below 0.1 % are rounding and do not count.
   static bool is_better(const PlannedStep& a, const PlannedStep& b) {
     constexpr double kEqual = 1e-3;
     return a.time.seconds < b.time.seconds * (1 - kEqual);
@@ -133,7 +134,7 @@ class Planner {
                                                               : step.memory < best->memory);
       if (replaces) best = std::move(step);
     }
-    if (options_.memory == 0) add_memory(*best);  // only the chosen placement needs its memory if there is no limit
+    if (options_.memory == 0) add_memory(*best);  // without a limit, only the memory of the chosen placement is needed
     plan_.steps.push_back(std::move(*best));
   }
 

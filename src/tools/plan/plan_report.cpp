@@ -17,7 +17,7 @@ std::string placed_text(const Placement& p) {
          (p.group_size > 0 ? ", groups of " + std::to_string(p.group_size) : "");
 }
 
-// The model and speeds on which the numbers are based.
+// Describes the model and the speeds on which the numbers are based.
 std::string basis_text(const Plan& plan) {
   const auto& work = plan.work;
   std::string out = plan.model + ", batch " + with_commas(work.batch);
@@ -35,7 +35,7 @@ int64_t unfitted_of(const StepFit& fit) {
   return std::count_if(fit.steps.begin(), fit.steps.end(), [](const auto& s) { return !s.was_fitted; });
 }
 
-// The best strategy for the largest number of ranks, or how well the steps were fitted.
+// Returns the best strategy for the largest number of ranks or, if no ranks were planned, how well the steps were fitted.
 std::string verdict_of(const Plan& plan) {
   if (plan.steps.empty()) {
     const auto checked = unfitted_of(*plan.fit);

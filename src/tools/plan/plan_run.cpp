@@ -25,7 +25,7 @@ namespace {
 
 constexpr int kMostSimulated = 32;  // largest world size whose memory is recorded; larger ones are extrapolated
 
-// The share of the backward pass after which the gradients of each layer are complete, by layer path.
+// Returns, by layer path, the share of the backward pass after which the gradients of the layer are complete.
 std::map<std::string, double> ready_by_layer(const ModelSummary& summary) {
   std::map<std::string, double> out;
   int64_t before = 0;
@@ -36,7 +36,7 @@ std::map<std::string, double> ready_by_layer(const ModelSummary& summary) {
   return out;
 }
 
-// Returns the share of a parameter's innermost enclosing layer; 1 if there is none.
+// Returns the share that `by_layer` has for the innermost layer that contains the parameter; 1 if there is none.
 double ready_of(const std::map<std::string, double>& by_layer, std::string name) {
   for (auto dot = name.rfind('.'); dot != std::string::npos; dot = name.rfind('.')) {
     name.resize(dot);
@@ -58,13 +58,13 @@ bool is_shared(const Model& model, const ParameterSet& parameters, const std::st
   return false;
 }
 
-// Returns the recomputed share of the forward pass: all blocks except the last one; with a memory budget perhaps fewer.
+// Returns the share of the forward pass that is recomputed: all blocks except the last one. With a memory budget, this is an upper limit.
 double recomputed_share(const std::string& checkpointing, const std::vector<double>& units) {
   if (CheckpointPlan::parse(checkpointing).kind == CheckpointPlan::Kind::None || units.empty()) return 0;
   return std::accumulate(units.begin(), units.end() - 1, 0.0);
 }
 
-// Records the memory with the fewest and with the most shards; the sharded part is interpolated in proportion to 1 / shards.
+// Records the memory of a rank with the fewest and with the most shards. In between, interpolates in proportion to 1 / shards.
 class RecordedMemory {
  public:
   RecordedMemory(const RunConfig& config, const Parts& parts, const std::vector<int>& ranks)
@@ -79,7 +79,7 @@ class RecordedMemory {
   // Records only the ranks that together hold all shards, as a world of their own.
   int64_t operator()(const Placement& placement) {
     const int shards = placement.shards();
-    // Only the presence of groups matters: the recorded rank is the first of its group.
+    // Only the presence of groups matters, since the recorded rank is the first of its group.
     const std::string groups = placement.group_size == 0 ? "none" : placement.groups() > 1 ? "1" : std::to_string(kMostSimulated);
     const auto recorded = [&](const std::string& strategy, int ranks) { return this->recorded(strategy, ranks, groups); };
     if (placement.ranks == 1) return recorded("auto", 1);
@@ -158,7 +158,7 @@ StepWork step_work(const RunConfig& given, const Parts& parts) {
 Plan plan_run(const RunConfig& config, const PlanOptions& options, const Parts& parts) {
   const auto work = step_work(config, parts);
   if (!options.with_memory || options.ranks.empty()) return plan_steps(work, options);
-  // Tensors of the recorded steps for which half of the free memory is not enough are stored in files.
+  // Large tensors of the recorded steps are stored in files once only half of the free memory is left.
   const auto folder = FileBackedMemory::temporary_folder();
   const auto files = folder.empty() ? nullptr : std::make_unique<FileBackedMemory>(folder, free_host_bytes() / 2);
   RecordedMemory memory(config, parts, options.ranks);

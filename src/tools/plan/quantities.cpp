@@ -20,7 +20,7 @@ constexpr QuantityUnit kBandwidths[] = {{"B/s", 1},       {"KB/s", 1e3},       {
 constexpr QuantityUnit kTimes[] = {{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {"s", 1}};
 constexpr QuantityUnit kFlops[] = {{"MFLOPs", 1e6}, {"GFLOPs", 1e9}, {"TFLOPs", 1e12}, {"PFLOPs", 1e15}};
 
-// Returns NaN unless the text is a finite number and one of the units.
+// Returns the value of a text that consists of a finite number and one of the units; NaN for any other text.
 double quantity(std::string_view text, std::span<const QuantityUnit> units) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -32,7 +32,7 @@ double quantity(std::string_view text, std::span<const QuantityUnit> units) {
   return NAN;
 }
 
-// Uses the largest unit that does not exceed the value.
+// Formats a value in the largest unit that does not exceed it.
 std::string shown(double value, std::span<const QuantityUnit> units) {
   const auto* best = &units.front();
   for (const auto& unit : units)

@@ -13,7 +13,7 @@ namespace npu_train {
 namespace {
 
 constexpr int64_t kBlock = 64;          // elements; parts of buckets begin at multiples of this
-constexpr int64_t kInlineBytes = 488;   // bytes of an agreement that its first collective sends
+constexpr int64_t kInlineBytes = 488;   // bytes of an agreement that are sent by its first collective
 constexpr int64_t kFlagsInNumber = 32;  // presence flags that one number of an agreement holds
 
 Sharding sharding_in(const std::string& strategy) {
@@ -68,11 +68,11 @@ std::vector<BucketSize> sizes_of(const StepWork& work, int divided_by, bool by_u
     add(std::max<int64_t>(1, static_cast<int64_t>(work.dist.bucket_mib * 1048576)), [](const auto& /*p*/) { return true; });
   }
   double ready = 0;
-  for (auto& size : out) ready = size.ready = std::max(ready, size.ready);  // buckets are sent in order
+  for (auto& size : out) ready = size.ready = std::max(ready, size.ready);  // buckets are sent in order, each after the previous one
   return out;
 }
 
-// Returns work.dist, resolved, with the group size of `placement`.
+// Returns the resolved options `work.dist` with the group size of `placement`.
 DistOptions placed(const StepWork& work, const Placement& placement, Sharding sharding) {
   auto dist = work.dist;
   dist.group_size = placement.group_size > 0 ? std::to_string(placement.group_size) : "none";
@@ -119,7 +119,7 @@ int group_size_of(const DistOptions& dist, int ranks, int per_machine) {
   dist.check_groups();
   if (!dist.has_groups()) return 0;
   if (dist.group_size != "auto") return std::min(ranks, std::stoi(dist.group_size));
-  return ranks % per_machine == 0 ? per_machine : ranks;  // machines with different numbers of ranks cannot have such groups
+  return ranks % per_machine == 0 ? per_machine : ranks;  // one group of all ranks if the machines would have different numbers of ranks
 }
 
 StepCalls step_calls(const StepWork& work, const Placement& placement) {

@@ -10,16 +10,16 @@
 namespace npu_train {
 namespace {
 
-constexpr double kBackward = 2;        // FLOPs of a backward pass over those of a forward pass
+constexpr double kBackward = 2;        // FLOPs of a backward pass, divided by those of a forward pass
 constexpr double kOptimizerReads = 3;  // accesses per parameter: weight and gradient are read, the weight is written
 constexpr double kStateReads = 2;
-constexpr double kTcpLatency = 30e-6;   // seconds for a small message between machines, through the kernels of both
+constexpr double kTcpLatency = 30e-6;   // seconds for a small message between machines, through both operating systems
 constexpr size_t kAllCalls = SIZE_MAX;  // limit for send_buckets(): all calls of each bucket
 
 // Returns the number of rounds of a tree among n ranks.
 double rounds_of(double n) { return std::ceil(std::log2(n)); }
 
-// Returns the bytes that a group's first rank sends: it sends the most.
+// Returns the bytes that are sent by the first rank of a group, which sends the most.
 double share_sent(const StepCall& call, bool between_devices) {
   using Kind = StepCall::Kind;
   const double bytes = static_cast<double>(call.bytes), sent = bytes * (call.ranks - 1) / call.ranks;
@@ -72,21 +72,21 @@ class Travelling {
   std::vector<std::pair<double, double>> spans_;
 };
 
-// Returns how many of a call's ranks share one machine.
+// Returns the number of a call's ranks that are on the same machine.
 int ranks_nearby(const StepCall& call, const Placement& placement, const Cluster& cluster) {
   const int per_machine = std::min(cluster.per_machine, placement.ranks);
   return std::min(call.ranks, std::max(1, per_machine / call.stride));
 }
 
-// Returns whether a call crosses machines, in this group or in any other group of the same size, because all ranks wait for the slowest
-// group.
+// Returns whether a call crosses machines. This is also true if the same call crosses machines only in another group of the same size,
+// because all ranks wait for the slowest group.
 bool leaves_machine(const StepCall& call, const Placement& placement, const Cluster& cluster) {
   const int near = ranks_nearby(call, placement, cluster);
   const bool is_part = call.stride == 1 && call.ranks < placement.ranks;
   return near < call.ranks || (is_part && cluster.per_machine < placement.ranks && cluster.per_machine % call.ranks != 0);
 }
 
-// Simulates a window on one rank. All ranks behave alike, except that with groups the others wait for the first rank of their group.
+// Simulates a window on one rank. All ranks behave alike, except that in groups, the other ranks wait for the first rank of their group.
 class Player {
  public:
   Player(const StepWork& work, const Placement& placement, const StepCalls& calls, const Cluster& cluster, const StepRates& rates)
@@ -96,7 +96,7 @@ class Player {
     memory_ = rates.memory / slow;
     carrying_ = rates.carrying * std::min(1.0, cluster.load) * slow;
     for (const auto& bucket : calls.buckets) bucket_bytes_ += static_cast<double>(bucket.bytes);
-    // The computation of the sums and the kernel's copies are spread over the backward pass.
+    // The time of adding gradients, and of the operating system's copies of sent data, is spread over the backward pass.
     const auto is_native = [](const StepCall& call) {
       return call.kind == StepCall::Kind::AllReduce || call.kind == StepCall::Kind::Reduce;
     };
@@ -173,7 +173,7 @@ class Player {
   }
 
   void backward(bool sends, bool last) {
-    now_ = std::max(now_, arrived_);  // sums of the previous micro-batch
+    now_ = std::max(now_, arrived_);  // waits for the sums of the previous micro-batch
     calls_.units.empty() ? complete_backward(sends, last) : backward_by_units(sends, last);
   }
 
@@ -187,13 +187,13 @@ class Player {
     send_buckets(std::move(complete), last ? kAllCalls : 1);
   }
 
-  // Sends up to `most` calls of each bucket; each call starts after the previous one of its bucket. The earliest call that is ready is sent
-  // first. `ready`: when the exchanges can start.
+  // Sends up to `most` calls of each bucket; each call starts after the previous call of its bucket. The call that is ready first is sent
+  // first. `ready`: times at which the exchanges of the buckets can start.
   void send_buckets(std::vector<double> ready, size_t most) {
     const auto& buckets = calls_.buckets;
     size_t longest = 1;
     for (const auto& b : buckets) longest = std::max(longest, 1 + b.then.size());
-    std::vector<size_t> next(std::min(longest, most));  // by position in a bucket's calls: the next bucket to make that call
+    std::vector<size_t> next(std::min(longest, most));  // next[k]: the next bucket to make its k-th call
     const auto when = [&](size_t k) {
       const bool has_arrived = next[k] < buckets.size() && (k == 0 || next[k] < next[k - 1]);
       return has_arrived ? std::max(ready[next[k]], k == 0 || passes_on_early() ? 0 : now_) : INFINITY;
@@ -211,8 +211,8 @@ class Player {
     }
   }
 
-  // Returns whether a bucket's later calls may start before the backward pass ends. Between devices, exchanges and gathers form one
-  // sequence, so they may not if gathers follow.
+  // Returns whether a bucket's later calls may start before the backward pass ends. Between devices, they may not start early if gathers
+  // follow, since exchanges and gathers form one sequence.
   bool passes_on_early() const {
     if (!work_.between_devices) return true;
     return placement_.strategy != "ddp" && placement_.group_size == 0 && !Compression::parse(work_.dist.compression).has_error_feedback();
@@ -225,7 +225,7 @@ class Player {
     const double reduced = sends ? reduced_ : 0;
     double root = 1, next = now_;
     for (const double share : units) root -= share;
-    const double again = root < 1 ? work_.recomputed / (1 - root) : 0;  // recomputation relative to the FLOPs of the units
+    const double again = root < 1 ? work_.recomputed / (1 - root) : 0;  // recomputed share of the FLOPs of the units
     compute(std::max(0.0, root) * kBackward * forward_);
     for (size_t u = units.size(); u > 0; --u) {
       now_ = std::max(now_, next);
@@ -285,7 +285,7 @@ double call_seconds(const StepCall& call, const Placement& placement, const Clus
   }
   // A ring is as fast as its slowest link.
   const auto& slowest = leaves ? cluster.link : local;
-  if (between_devices && (call.kind == Kind::Reduce || call.kind == Kind::Distribute)) return time(slowest, n - 1, bytes);  // a chain
+  if (between_devices && (call.kind == Kind::Reduce || call.kind == Kind::Distribute)) return time(slowest, n - 1, bytes);  // in a chain
   if (call.kind == Kind::Distribute) return time(slowest, rounds_of(n), rounds_of(n) * bytes);
   if (call.kind == Kind::Reduce) return time(slowest, n, 2 * bytes * (n - 1) / n);  // summed in parts, which the first rank collects
   const double passes = call.kind == Kind::AllReduce ? 2 : 1;

@@ -14,7 +14,7 @@ DataCheck check_data(const RunConfig& config, const Parts& parts, const std::fun
   return translated("data check", [&] {
     check(!config.data.name.empty(), ErrorKind::Usage, "data", "no data set is named; allowed: ", join(parts.datasets.names()));
     const auto pair = parts.datasets.make(config.data, "data", parts.transforms);
-    detail::sample_choice(pair);  // a sampler_file is read like the data
+    detail::sample_choice(pair);  // also reads sampler_file, to report its errors
     auto found = detail::count_samples(pair, /*pipeline=*/nullptr, /*seed=*/0, progress);
     return DataCheck{.summary = std::move(found.summary),
                      .train = found.train,
@@ -37,7 +37,7 @@ ReportTable table_of_bad_samples(const std::vector<BadSample>& bad) {
 
 namespace {
 
-/// Says how many samples are copies, and lists the groups.
+/// Reports how many samples are copies, and lists the groups.
 void tell_repeated(const DataCheck& check, Report& out) {
   int64_t copies = 0, in_both = 0;
   ReportTable groups{.layout = ReportTable::Layout::List};

@@ -25,9 +25,10 @@ namespace {
 constexpr const char* kDataShow = "data show";
 constexpr int64_t kMostImages = 2'000;
 constexpr int64_t kTrainVersions = 4;
-constexpr int64_t kSmallestSide = 128;  // on the page
+constexpr int64_t kSmallestSide = 128;  // in pixels; smaller images are enlarged on the page, but not beyond this
 
-/// Returns an image [C, H, W] in bytes, without the normalisation, or the bytes that it has. Mixed values are rounded.
+/// Converts an image [C, H, W] to bytes. Undoes the normalisation of floats and rounds the result, since mixup computes values between
+/// bytes; bytes are only copied.
 Image bytes_of(const at::Tensor& given, const Pipeline& pipeline) {
   if (given.scalar_type() == at::kByte) {
     const auto bytes = given.cpu().contiguous();
@@ -46,7 +47,7 @@ Image bytes_of(const at::Tensor& given, const Pipeline& pipeline) {
   return out;
 }
 
-/// Returns the image, scaled down if it has more than this number of pixels.
+/// Returns the image, scaled down if it has more than `pixels` pixels.
 Image at_most(const Image& image, int64_t pixels) {
   if (image.pixels() <= pixels) return image;
   const double scale = std::sqrt(static_cast<double>(pixels) / static_cast<double>(image.pixels()));
@@ -77,7 +78,7 @@ class SampleShow {
   }
 
   void show_epoch(int64_t epoch, const std::function<void()>& shown) {
-    std::map<int64_t, std::vector<ShownSample*>> batches;  // by number of the micro-batch
+    std::map<int64_t, std::vector<ShownSample*>> batches;  // samples by the number of their micro-batch
     const auto batch_of = batches_of(epoch);
     for (auto& sample : out_.samples) {
       auto& version = sample.versions.emplace_back(ShownVersion{.epoch = epoch});
@@ -98,7 +99,7 @@ class SampleShow {
  private:
   static constexpr const char* kDropped = "in the last batch, which data.drop_last omits";
 
-  /// Returns the first micro-batch of the epoch that has each of the samples.
+  /// Returns, for each shown sample, the number of the first micro-batch of the epoch that contains it.
   std::map<int64_t, int64_t> batches_of(int64_t epoch) const {
     std::map<int64_t, int64_t> out;
     for (const auto& sample : out_.samples) out[sample.index] = sampler_ ? -1 : sample.index / loader_.options().batch_size;
@@ -168,11 +169,11 @@ class SampleShow {
   DataShow& out_;
   DatasetInfo info_;
   const Pipeline& pipeline_;
-  const Dataset* data_;  // null: a stream of images
+  const Dataset* data_;  // nullptr for a stream of images
   Loader loader_;
-  std::optional<DistributedSampler> sampler_;  // of a stream none: sample i is number i of the epoch
+  std::optional<DistributedSampler> sampler_;  // nullopt for a stream, in which sample i is number i of the epoch
   Device device_;
-  int64_t pixels_;  // of a picture, at most
+  int64_t pixels_;  // largest number of pixels of a shown image
 };
 
 std::string names_of_steps(const Pipeline& pipeline) {
@@ -207,7 +208,7 @@ int64_t label_of(const Dataset& data, int64_t index) {
   return label_of({data.where(index), [&] { return images->image(index); }});
 }
 
-/// Draws samples by the seed, of a subset if it is not empty, and describes them.
+/// Draws samples by the seed, from `subset` unless it is empty, and describes them.
 std::vector<ShownSample> chosen_samples(const Dataset& data, const std::vector<int64_t>& subset, const DatasetInfo& info, uint64_t seed,
                                         int64_t count) {
   DistributedSampler sampler({.size = data.size(), .shuffle = true, .seed = derive_seed(seed, kDataShow), .subset = subset});
@@ -233,9 +234,9 @@ std::vector<ShownSample> first_samples(ImageStream& stream, const DatasetInfo& i
   return out;
 }
 
-/// Lets the loader read no more than is shown.
+/// Prevents the loader from reading samples that are not shown.
 void read_only_shown(DataOptions& options, bool mixes, bool stream) {
-  const bool single = !mixes && !options.drop_last;  // the other samples of a batch change nothing
+  const bool single = !mixes && !options.drop_last;  // the other samples of a batch have no effect on an image
   if (single) options.batch_size = options.val_batch_size = 1;
   if (single || stream) options.num_workers = "0";
 }
@@ -250,7 +251,7 @@ HtmlGallery::Picture picture_of(const ShownVersion& version, bool numbers, bool 
   return out;
 }
 
-/// Says that pictures are smaller than the images, with the sizes of the first such picture; "" if none is.
+/// Returns a message with the sizes of the first image that is scaled down; "" if there is none.
 std::string reduction_of(const DataShow& show) {
   for (const auto& sample : show.samples)
     for (const auto& v : sample.versions)
@@ -289,7 +290,8 @@ DataShow show_data(const RunConfig& config, const DataShowOptions& given, const 
     const auto device = run_device(config);
     const bool mixes = !options.validation && (pair.options.mixup_alpha > 0 || pair.options.cutmix_alpha > 0);
     read_only_shown(pair.options, mixes, stream != nullptr);
-    // With as many ranks as samples, an epoch has one micro-batch for the first rank, wherever it begins: nothing is read ahead.
+    // With as many ranks as samples, the first rank has one micro-batch per epoch, wherever the epoch begins, so that nothing is read
+    // ahead.
     LoaderOptions runtime{.seed = static_cast<uint64_t>(config.seed),
                           .world_size = stream != nullptr ? 1 : std::max<int64_t>(1, data->size())};
     if (config.trainer.static_shapes) runtime.last_batch = LastBatch::Pad;

@@ -65,7 +65,7 @@ struct Seen {
   std::optional<uint64_t> digest{};
 };
 
-/// Returns the digest of everything but the target; nullopt if there is nothing else.
+/// Returns the digest of all fields except the target; nullopt if there are no other fields.
 std::optional<uint64_t> digest_of(const Sample& sample) {
   Hasher hasher;
   bool any = false;
@@ -98,7 +98,7 @@ void note_size_and_mode(const LabelledImage& image, const std::string& where, Se
              (header.bits == 8 ? "" : ", " + std::to_string(header.bits) + (header.bits == 1 ? " bit" : " bits"));
 }
 
-/// Whether samples can be drawn and weighted by class.
+/// Whether the class of every sample is known without reading it, so that samples can be drawn and weighted by class.
 bool knows_labels(const Dataset& data) {
   for (int64_t i = 0; i < data.size(); ++i)
     if (data.label(i) < 0) return false;
@@ -168,13 +168,13 @@ class SampleCounter {
         [&](int64_t i) { note_error("train", i, ""); });
   }
 
-  /// Returns what is counted of an image with a label.
+  /// Returns the counted properties of an image with a label.
   Seen of_image(const LabelledImage& image, int64_t index, const std::string& place, bool with_pixels) const {
     Seen out;
     note_size_and_mode(image, place, out);
     if (image.label >= 0 && image.label < classes_) out.labels = {image.label};
     auto rng = sample_rng(seed_, 0, index);
-    const auto pixels = pipeline_->run_to_bytes(image, place, rng);  // also of images that are not counted: they must be readable
+    const auto pixels = pipeline_->run_to_bytes(image, place, rng);  // also checks that uncounted images are readable
     if (with_pixels) out.channels = channels_of(pixels);
     return out;
   }
@@ -198,8 +198,8 @@ class SampleCounter {
     return out;
   }
 
-  /// `look(place)` sets the sample's place, which the data set of a program may fail to tell, and returns what is counted of it. Returns
-  /// false if the sample is bad.
+  /// Counts one sample. `look(place)` sets the place of the sample, which may throw in a user-defined data set, and returns the counted
+  /// properties of the sample. Returns false if the sample is bad.
   template <class Look>
   bool note(const std::string& split, int64_t index, Look&& look) {
     std::string place;
@@ -222,7 +222,7 @@ class SampleCounter {
     }
   }
 
-  /// Notes the current exception.
+  /// Adds a bad sample with the message of the current exception.
   void note_error(const std::string& split, int64_t index, const std::string& place) {
     const auto error = translate_current_exception("data");
     const std::lock_guard lock(mutex_);
@@ -233,11 +233,11 @@ class SampleCounter {
   int64_t classes_;
   const Pipeline* pipeline_;  // nullptr: images are only decoded
   uint64_t seed_;
-  std::vector<std::tuple<uint64_t, std::string, int64_t>> digests_;  // with split and number
+  std::vector<std::tuple<uint64_t, std::string, int64_t>> digests_;  // digest, split and index of each sample
   std::mutex mutex_;
 };
 
-/// Whether there are folders in it, which are classes or train, val and test.
+/// Whether the folder contains folders, which are classes or the splits train, val and test.
 bool has_folders(const std::string& folder) {
   std::error_code error;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
@@ -328,7 +328,7 @@ DataStatistics folder_statistics(const std::string& folder, const Parts& parts, 
   return translated("data stats", [&] {
     DatasetPair pair;
     if (has_folders(folder)) {
-      const ScopedLogSilence silence;  // a folder without validation images is no fault here
+      const ScopedLogSilence silence;  // no warning if there are no validation images
       pair = parts.datasets.make(part("image_folder", {{"root", folder}}), "data", parts.transforms);
     } else {
       pair.train = std::make_shared<PlainImages>(folder);

@@ -22,7 +22,7 @@ int64_t total_of(const Counts& counts) {
   return out;
 }
 
-/// Returns the smallest number that is at least as large as this share of all.
+/// Returns the smallest number that is at least as large as the given share of all numbers.
 int64_t quantile(const Counts& counts, double share) {
   const double wanted = share * static_cast<double>(total_of(counts));
   int64_t before = 0;
@@ -36,7 +36,7 @@ std::vector<ClassCount> largest_first(std::vector<ClassCount> classes) {
   return classes;
 }
 
-/// Adds how uneven the classes are. `labelled`: samples can be drawn and weighted by class.
+/// Reports how uneven the classes are. `labelled`: samples can be drawn and weighted by class.
 void add_imbalance(Report& out, const std::vector<ClassCount>& sorted, bool labelled) {
   std::vector<std::string> empty;
   for (const auto& c : sorted)
@@ -113,7 +113,7 @@ std::string list_of(const std::vector<double>& numbers) {
   return "[" + join(out) + "]";
 }
 
-/// Adds the pixels as a transform, which refuses a deviation of 0.
+/// Adds the mean and the deviation of the pixels as a transform normalize, which refuses a deviation of 0.
 void add_normalize(Report& out, const std::vector<double>& mean, const std::vector<double>& std) {
   if (std::find(std.begin(), std.end(), 0) == std.end())
     out.say("as a transform: {name: normalize, mean: " + list_of(mean) + ", std: " + list_of(std) + "}");
@@ -144,7 +144,7 @@ void add_channels(Report& out, const DataStatistics& s) {
       series.y.push_back(static_cast<double>(channel.counts[v]) / static_cast<double>(channel.pixels()));
     }
   }
-  // Blue, red, green: the first colours of a plot are blue, orange and green.
+  // Reorders the channels to blue, red, green, because the first colours of a plot are blue, orange and green.
   if (plot.series.size() == 3) std::rotate(plot.series.begin(), plot.series.begin() + 2, plot.series.end());
   add_normalize(out, mean, std);
   out.data({{"pixels_of", s.transformed ? "data.val_transforms" : "files"}});

@@ -17,7 +17,7 @@ namespace npu_train {
 namespace {
 
 constexpr int64_t kElements = 67;     // elements of a rank's part; not a multiple of a vector's length
-constexpr int64_t kLargestSum = 120;  // over all ranks: int8 and bf16 represent it exactly
+constexpr int64_t kLargestSum = 120;  // largest sum over all ranks; int8 and bf16 represent it exactly
 
 struct NamedType {
   const char* name;
@@ -39,7 +39,7 @@ struct Size {
 constexpr std::array<Size, 4> kSizes = {{{512, 50}, {1 << 16, 20}, {1 << 20, 8}, {1 << 24, 3}}};
 const std::array<const char*, 4> kCollectives = {"all_to_all", "all_reduce", "all_gather", "broadcast"};
 
-// Returns element i of the data from rank `from` to rank `to`: not negative, and such that sums over all ranks are exact in every dtype.
+// Returns element i of the data from rank `from` to rank `to`. It is not negative, and sums over all ranks are exact in every dtype.
 int64_t value(int ranks, int from, int to, int64_t i) {
   if (from >= kLargestSum) return 0;
   const auto values = std::clamp<int64_t>(kLargestSum / std::min<int64_t>(ranks, kLargestSum) + 1, 2, 13);
@@ -91,7 +91,7 @@ std::string values_of(ProcessGroup& group, const std::string& collective, const 
   return difference(out, all([&](int r, int64_t i) { return value(n, r, me, i); }));
 }
 
-// Gathers texts of several lengths, the first one empty: ranks agree by such texts.
+// Gathers texts of several lengths, of which the first is empty. The ranks exchange such texts in agreements.
 std::string texts_of(ProcessGroup& group) {
   const auto text = [](size_t r) { return std::string(r * 700, static_cast<char>('a' + r % 26)); };
   const auto all = group.gather("doctor texts", text(static_cast<size_t>(group.rank())));

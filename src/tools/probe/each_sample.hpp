@@ -10,20 +10,21 @@
 
 namespace npu_train::detail {
 
-/// Calls use(i) for each i from 0 to count - 1, on up to 16 threads. `use` must not throw. `begun` is called on the calling thread alone,
-/// with the number of samples that have begun.
+/// Calls use(i) for each i from 0 to count - 1, on up to 16 threads. `use` must not throw. `begun` is called only on the calling thread,
+/// with the number of samples that have been started.
 void each_sample(int64_t count, const std::function<void(int64_t)>& use, const std::function<void(int64_t)>& begun);
 
-/// Calls use(i, image) for the images of a stream from where it is, on up to 16 threads: only their places are read in sequence. Calls
-/// failed(i) in a handler of the exception if the stream has one in place of an image. Neither may throw. Returns the number of both.
+/// Calls use(i, image) for the remaining images of a stream, on up to 16 threads; only the places of the images are read in sequence. If
+/// the stream throws an exception in place of an image, calls failed(i) in a handler of the exception. Neither function may throw. Returns
+/// the number of images and exceptions.
 int64_t each_image(ImageStream& stream, const std::function<void(int64_t, const PendingImage&)>& use,
                    const std::function<void(int64_t)>& failed);
 
-/// Returns the classes of a sample, none if its target is no class.
+/// Returns the classes of a sample; empty if its target is not a class.
 std::vector<int64_t> labels_of(const Sample& sample, int64_t classes);
 
-/// Reads every sample of both splits and counts what the statistics have. Pixels are counted after `pipeline`, before its normalisation.
-/// nullptr: images are only decoded, and neither their pixels nor how they are stored are counted.
+/// Reads every sample of both splits and returns their statistics. Pixels are counted after the transforms of `pipeline`, before its
+/// normalisation. If `pipeline` is nullptr, images are only decoded; their pixels, sizes and modes are not counted.
 DataStatistics count_samples(const DatasetPair& pair, const Pipeline* pipeline, uint64_t seed,
                              const std::function<void(int64_t done, int64_t all)>& progress);
 

@@ -20,9 +20,9 @@ namespace npu_train {
 namespace {
 
 constexpr const char* kHello = "hello";
-constexpr double kBudget = 2;  // seconds of repetitions: fp16 is slow on a CPU without fp16 units
+constexpr double kBudget = 2;  // limit of the repetitions in seconds, since fp16 is slow on a CPU without fp16 units
 
-// Uniform numbers in [-1, 1) with 24 bits, the same on every machine.
+// Returns uniform numbers in [-1, 1) with 24 bits, the same on every machine.
 at::Tensor fixed_matrix(int64_t size, uint64_t seed) {
   auto out = at::empty({size, size}, at::kFloat);
   uint64_t state = seed;

@@ -15,7 +15,7 @@ struct Tick {
 struct Extent {
   double low = 0, high = 0;
   bool empty = true;
-  bool whole = true;  ///< integers only
+  bool whole = true;  ///< whether all included values are integers
 
   void include(double value);
 };
@@ -23,7 +23,8 @@ struct Extent {
 /// Maps values to 0 (begin) .. 1 (end). Accepts any finite doubles, including denormal ones and those whose difference overflows.
 class Axis {
  public:
-  /// Returns an axis from the extent's smallest to its largest value or, if `rounded`, from a tick below to a tick above.
+  /// Returns an axis from the extent's smallest to its largest value or, if `rounded`, from a tick below the smallest to a tick above the
+  /// largest.
   static Axis linear(Extent extent, bool rounded);
   /// Returns an axis for positive values, between round numbers; `zero` reserves a separate place at its start for 0.
   static Axis logarithmic(Extent positive, bool zero);

@@ -15,9 +15,9 @@ using detail::Axis;
 using detail::escape_html;
 using Bar = BarPlot::Bar;
 
-constexpr size_t kNamed = 24;       // up to this many bars are rows with names; more are drawn side by side
-constexpr size_t kLargestBar = 8;   // number of bars that are named below bars drawn side by side
-constexpr size_t kMostBars = 1000;  // limit of bars drawn side by side; of more, the largest of each run of neighbours is drawn
+constexpr size_t kNamed = 24;       // up to this many bars are rows with names; more bars are drawn side by side
+constexpr size_t kLargestBar = 8;   // if bars are drawn side by side, this number of the largest is named below them
+constexpr size_t kMostBars = 1000;  // limit of bars drawn side by side; above it, only the largest of each run of neighbours is drawn
 constexpr size_t kThick = 100;      // up to this many bars have space between them
 constexpr size_t kBarColors = 8;
 

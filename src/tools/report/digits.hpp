@@ -5,13 +5,14 @@
 
 namespace npu_train::detail {
 
-/// Returns at most `decimals` digits after the point, without trailing zeros, and with commas between thousands. |value| < 1e15.
+/// Returns `value` with at most `decimals` digits after the point, without trailing zeros, and with commas between thousands. Requires
+/// |value| < 1e15.
 std::string fixed(double value, int decimals);
 
 /// Like fixed(), but without commas, for machines.
 std::string fixed_plain(double value, int decimals);
 
-/// Returns at most `digits` significant digits, without trailing zeros: "1.2e-5".
+/// Returns `value` with at most `digits` significant digits, without trailing zeros: "1.2e-5".
 std::string scientific(double value, int digits);
 
 }  // namespace npu_train::detail

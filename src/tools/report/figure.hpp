@@ -14,18 +14,18 @@ inline constexpr double kBox = 1000;
 /// The height of a row of text above the plot area, in pixels.
 inline constexpr int kRowAbove = 15;
 
-/// Returns a coordinate of that box with one decimal.
+/// Converts a share of the box to a coordinate of the box, with one decimal.
 std::string in_box(double share);
-/// Returns the same place as an SVG length: "12.5%".
+/// Converts a share to an SVG length: "12.5%".
 std::string percent(double share);
 
 struct Figure {
   std::string title, x_label, y_label;
   std::string summary;  ///< text for screen readers
   std::string legend;   ///< `<li>` elements
-  std::string behind;   ///< SVG in percent, under the data
-  std::string above;    ///< SVG in percent, text above the plot area
-  std::string data;     ///< SVG in units of the box
+  std::string behind;   ///< SVG with coordinates in percent, drawn under the data
+  std::string above;    ///< SVG with coordinates in percent: the text above the plot area
+  std::string data;     ///< SVG with coordinates of the box
   std::string below{};  ///< HTML under the plot area
   int rows_above = 0;   ///< rows of text in `above`
   bool wide = false;    ///< occupies a complete row of the page
@@ -37,14 +37,14 @@ struct PlacedMark {
   std::string text;
 };
 
-/// The height of the lowest bar of a value other than 0, as a share of the box, which keeps every value visible.
+/// The minimum height of a bar whose value is not 0, as a share of the box, so that every value is visible.
 inline constexpr double kThinnest = 0.006;
 
-/// Adds a bar that begins at `x` on the bottom of the box, with a text on hover; the numbers are shares of the box.
+/// Adds a bar from the bottom of the box, with its left edge at `x` and a text on hover. `x`, `width` and `height` are shares of the box.
 void add_bar(Figure& figure, const std::string& classes, double x, double width, double height, const std::string& text);
 
-/// Arranges the texts in rows, so that they do not overlap at the width of a telephone. A text for which there is no room appears only on
-/// hover.
+/// Adds the marks. Their texts are arranged in rows, so that they do not overlap at the width of a telephone. A text for which there is no
+/// room appears only on hover.
 void add_marks(Figure& figure, std::vector<PlacedMark> marks);
 
 /// Returns the `<figure>` with a plot area.

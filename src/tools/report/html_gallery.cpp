@@ -51,7 +51,7 @@ std::string item_html(const HtmlGallery::Item& item) {
   return out + "</div>\n";
 }
 
-// Returns the choice of a group, in alphabetical order with counts; "" if there is nothing to choose.
+// Returns a selector of the group, with all groups in alphabetical order and their counts; "" if there are fewer than two groups.
 std::string choice_html(const HtmlGallery& gallery, const std::string& title) {
   std::map<std::string, int64_t> groups;
   for (const auto& item : gallery.items)

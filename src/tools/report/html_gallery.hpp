@@ -7,7 +7,7 @@
 
 namespace npu_train::detail {
 
-/// Returns a `<section>` with the pictures as data, and a choice of the group if there are several.
+/// Returns a `<section>` that contains the files of the pictures, and a selector of the group if there are several groups.
 std::string gallery_html(const HtmlGallery& gallery);
 
 }  // namespace npu_train::detail

@@ -14,8 +14,8 @@ namespace {
 constexpr size_t kFirstRows = 200;  // must equal the number in the script
 constexpr size_t kWorthAFilter = 8;
 constexpr size_t kShownComplete = 100;  // limit of rows for a table without a scrollbar of its own
-constexpr size_t kShortText = 14;       // a text of this length stays on one line
-constexpr size_t kLongText = 40;        // a text of this length gets a wide column
+constexpr size_t kShortText = 14;       // a text up to this length stays on one line
+constexpr size_t kLongText = 40;        // a text longer than this gets a wide column
 
 // Returns the sort key of a cell; "" for none.
 std::string sort_key(const HtmlTable::Cell& cell, bool numeric) {

@@ -16,7 +16,7 @@ namespace npu_train {
 namespace {
 
 constexpr const char* kReport = "report";
-constexpr size_t kTextRows = 20;  // rows in the text of a table that is made on demand
+constexpr size_t kTextRows = 20;  // default limit of rows in the text form of a late table (MakeTable)
 
 template <class... F>
 struct Overloaded : F... {
@@ -48,7 +48,7 @@ std::string shown_text(const Json& value) {
 
 bool is_number(const Json& value) { return value.kind() == Json::Kind::Integer || value.kind() == Json::Kind::Number; }
 
-/// The columns of a table, and for each row a pointer to the value in each column; nullptr if a row does not have it.
+/// The columns of a table, and for each row a pointer to its value in each column; nullptr if the row has no value there.
 struct Grid {
   std::vector<std::string> names;
   std::vector<std::vector<const ReportValue*>> rows;

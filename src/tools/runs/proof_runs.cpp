@@ -35,7 +35,7 @@ RunConfig without_side_effects(RunConfig config) {
   config.trainer.check_val_every_n_epoch = 0;
   config.trainer.fast_dev_run = false;
   config.early_stopping = {};
-  if (config.average.kind != "ema") {  // made at the end of a run, which these do not reach; they take their memory from the beginning
+  if (config.average.kind != "ema") {  // other averages are made at the end, which proof runs do not reach, but use memory from the start
     constexpr double kNever = 1e15;
     config.average = {.enabled = config.average.enabled, .kind = "swa", .start = kNever, .of = config.average.of};
   }
@@ -83,7 +83,7 @@ PartConfig model_for_data(const RunConfig& config, const Parts& parts) {
 
 Trainer trained_until(const RunConfig& config, const Parts& parts, int64_t steps, const char* where) {
   Trainer trainer(config, parts);
-  trainer.loop().set_max_steps(steps);  // not in the configuration: the schedule must have the length of the real run
+  trainer.loop().set_max_steps(steps);  // not set in the configuration, because the schedule must have the length of the real run
   trainer.fit();
   if (trainer.loop().global_step() != steps) throw TooFewSteps(where, trainer.loop().global_step(), steps);
   return trainer;

@@ -93,7 +93,8 @@ class ShellTokenizer {
   // Whether the word calls Python: "python", "/usr/bin/python3.11", "$PYTHON".
   static bool calls_python(std::string_view word) { return to_lower(word.substr(word.rfind('/') + 1).substr(0, 6)) == "python"; }
 
-  // Decides whether the here-document is Python: if the command before << or the last one of the line is, as in cat <<EOF | python.
+  // Decides whether the here-document is Python code. It is if the command before <<, or the last command of the line, calls Python or
+  // names a Python file, as in cat <<EOF | python.
   void note_heredoc() { heredoc_is_python_ = !heredoc_.empty() && (heredoc_is_python_ || line_calls_python_ || line_names_python_file_); }
 
   size_t remember_heredoc(size_t i) {
@@ -107,7 +108,7 @@ class ShellTokenizer {
     return marked && stop < text_.size() ? stop + 1 : stop;
   }
 
-  // Reads the here-document that the last line requested, as prose.
+  // Reads the here-document that the last line started: as one Text token if it is Python code, otherwise as prose.
   size_t heredoc(size_t i) {
     if (heredoc_.empty()) return i;
     const auto mark = std::exchange(heredoc_, {});

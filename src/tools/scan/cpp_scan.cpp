@@ -125,7 +125,7 @@ class CppScan : private Tokens {
     for (size_t k = 0; found.row == nullptr && !plain_word && k < opened_.size(); ++k) {
       const auto inside = opened_[k] + "::" + written;
       const auto match = table.find_dotted(inside, "::");
-      if (match.literal <= opened_[k].size() + 2) continue;  // at::cuda::* covers every name of the file, so only the directive is reported
+      if (match.literal <= opened_[k].size() + 2) continue;  // at::cuda::* matches any name; the directive itself is reported
       found = match;
       whole = match.length == inside.size();
     }

@@ -114,7 +114,7 @@ bool FileScan::add_device_text(std::string_view body, uint32_t at, bool editable
   const auto parts = device_parts(facts_, body);
   for (const auto& part : parts) {
     const auto begin = at + static_cast<uint32_t>(part.begin), length = static_cast<uint32_t>(part.length);
-    // Reports a single device with the complete text, a device of a list with its part only.
+    // The finding of a single device covers the complete text; that of a device in a list covers only its part.
     const bool alone = parts.size() == 1;
     add(*part.row, alone ? at : begin, alone ? static_cast<uint32_t>(body.size()) : length,
         editable ? std::vector<Edit>{{begin, length, part.row->replacement}} : std::vector<Edit>());
@@ -205,7 +205,7 @@ bool EmbeddedCode::in_one_piece(const Edit& edit) const {
 void EmbeddedCode::scan_as_python(FileScan& scan, Encode encode) const {
   if (code_.empty()) return;
   const SourceFile inner{scan.file().path, Language::Python, code_};
-  // text is inserted after the previous byte, in the same piece
+  // an insertion is placed after the previous byte, in the same piece of text
   const auto begin_of = [&](const Edit& e) { return e.length > 0 ? places_[e.begin].begin : places_[e.begin - 1].end; };
   for (auto& hit : scan_file(scan.facts(), inner, scan.is_local())) {
     if (hit.begin >= places_.size()) continue;

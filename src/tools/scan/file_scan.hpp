@@ -42,16 +42,16 @@ struct SourceFile {
 /// Whether `import NAME` in a file refers to a module of the project itself.
 using IsLocalModule = std::function<bool(std::string_view name)>;
 
-/// Places of a file that matter for the project.
+/// Positions in a file that decide how the complete project is treated.
 struct FileMarks {
   int64_t npu = -1;    // the first use of an NPU; -1: none
   int64_t ranks = -1;  // the first code that starts ranks itself; -1: none
 };
 
-/// Collects hits, which are finally sorted by place.
+/// Collects the hits of a file; take() sorts them by place.
 class FileScan {
  public:
-  /// `ranks`: one process for each NPU replaces DataParallel, so names are also replaced by those of npu_distributed.py.
+  /// `ranks`: one process for each NPU replaces DataParallel, so some names are also replaced by names of npu_distributed.py.
   FileScan(const Facts& facts, const SourceFile& file, const IsLocalModule& is_local, bool ranks = false)
       : facts_(facts), file_(file), is_local_(is_local), ranks_(ranks) {}
 
@@ -65,21 +65,22 @@ class FileScan {
   void add(std::string_view rule, uint32_t begin, uint32_t length, std::vector<Edit> edits = {});
   void add(const Library& library, uint32_t begin, uint32_t length);
   void add(Hit hit) { hits_.push_back(std::move(hit)); }
-  /// Adds a finding for a text that consists of a device, a backend, the name of an environment variable or a CUDA tensor type. `editable`
-  /// false: without an edit. Returns false for any other text.
+  /// Adds a finding for a text that consists of a device, a backend, the name of an environment variable or a CUDA tensor type. If
+  /// `editable` is false, the finding has no edit. Returns false for any other text.
   bool add_device_text(std::string_view body, uint32_t at, bool editable = true);
   bool is_device_text(std::string_view body) const;
   bool add_environment(std::string_view name, uint32_t at);
   /// Whether an added edit names the device npu.
   bool has_device_edits() const;
-  /// Returns where the first added edit that names npu_distributed.py begins; UINT32_MAX: none does.
+  /// Returns the position of the first added edit that names npu_distributed.py; UINT32_MAX if there is none.
   uint32_t rank_edits_begin() const;
-  /// Whether all such edits are in this range.
+  /// Whether all added edits are in this range, except edits of environment variables (rule cuda-env).
   bool edits_lie_in(uint32_t begin, uint32_t end) const;
 
   using Ranges = std::vector<std::pair<uint32_t, uint32_t>>;
-  /// Drops the edits in these ranges, whose code already supports NPUs (rule serves-npu). Ranges in `variables` apply to CUDA's environment
-  /// variables, the others to everything else: a function that accepts any accelerator may still choose it by CUDA_VISIBLE_DEVICES.
+  /// Drops the edits in code that already supports NPUs, and assigns the rule serves-npu to its hits. `variables` has the ranges for CUDA's
+  /// environment variables, `ranges` those for all other hits, since a function that accepts any accelerator may still choose it by
+  /// CUDA_VISIBLE_DEVICES.
   void leave(const Ranges& ranges, const Ranges& variables);
   FileMarks marks;
 
@@ -93,11 +94,11 @@ class FileScan {
   std::vector<Hit> hits_;
 };
 
-/// The module of npu_distributed.py, as edits name it.
+/// The name of the module npu_distributed.py in edits.
 inline constexpr std::string_view kRankModule = "npu_distributed";
 
-/// Code inside a file of another language: cells of notebooks, texts of `python -c`, here-documents. Decoded, with the position of each
-/// byte in the file.
+/// Code inside a file of another language: cells of notebooks, texts of `python -c`, here-documents. The code is stored decoded, with the
+/// position in the file of each of its bytes.
 class EmbeddedCode {
  public:
   void add(char decoded, size_t begin, size_t end) {
@@ -112,7 +113,7 @@ class EmbeddedCode {
   /// Returns where byte `i` of the code begins and ends in the file.
   std::pair<size_t, size_t> place(size_t i) const { return {places_[i].begin, places_[i].end}; }
 
-  /// Encodes an edit's text as it is written in the file.
+  /// Encodes the text of an edit for the file.
   using Encode = std::string (*)(std::string_view);
   /// Scans the code as Python and reports findings at their places in the file. Edits of text that is not contiguous are omitted.
   void scan_as_python(FileScan& scan, Encode encode) const;
@@ -140,11 +141,11 @@ void scan_conda(FileScan& scan);
 /// Scans one line of a requirements file, or one text of install_requires, that begins at `at`.
 void scan_requirement(FileScan& scan, std::string_view line, uint32_t at);
 
-/// Returns all hits of a file by place, without edits that overlap or span lines. `ranks`: see FileScan.
+/// Returns all hits of a file, sorted by place. Edits that overlap or span lines are dropped. `ranks`: see FileScan.
 std::vector<Hit> scan_file(const Facts& facts, const SourceFile& file, const IsLocalModule& is_local, bool ranks = false,
                            FileMarks* marks = nullptr);
 
-/// Returns the text at the place of a hit after its edits; for an insertion elsewhere, only the inserted text.
+/// Returns the text of a hit after its edits. If an edit only inserts text or is outside the hit, returns only the new texts.
 std::string replacement_of(std::string_view text, const Hit& hit);
 
 /// Applies the edits of all hits, which must be sorted.

@@ -17,7 +17,7 @@ class NpuImport {
     needs_npu_ = scan_.has_device_edits() && !file_.imports_module("torch_npu");
     needs_ranks_ = scan_.rank_edits_begin() != UINT32_MAX && !file_.imports_module(kRankModule);
     if (!needs_npu_ && !needs_ranks_) return;
-    const ImportStatement* inner = nullptr;  // an import of torch that runs with the module, or in a function that contains every edit
+    const ImportStatement* inner = nullptr;  // an import of torch that runs on loading, or in a function that contains every edit
     int looked_at = 0;
     for (const auto& statement : file_.imports()) {
       if (!imports_torch(statement)) continue;
@@ -102,8 +102,8 @@ class NpuImport {
     scan_.add("npu-import", file_.begin(first), file_.span(first, last), {{static_cast<uint32_t>(at), 0, std::move(text)}});
   }
 
-  // Inserts after the statement that ends before token `end`: on a separate line or, if another statement follows on its line, between the
-  // two.
+  // Inserts the imports after the statement that ends before token `end`: on a separate line or, if another statement follows on its line,
+  // between the two.
   void import_after(size_t first, size_t end) {
     if (file_.is(end, ";") && !file_.is_line_end(end + 1))
       return add_import(first, end - 1, file_[end - 1].end(), needed_imports("; ", ""));
@@ -116,9 +116,9 @@ class NpuImport {
     add_import(first, end - 1, at, needed_imports((crlf ? "\r\n" : "\n") + std::string(indent), ""));
   }
 
-  // Inserts after the documentation and imports from __future__, before all other code.
+  // Inserts the imports after the documentation and imports from __future__, before all other code.
   void import_at_the_top() {
-    size_t i = 0, begin_of_last = 0, end_of_last = 0;  // positions of the last statement that stays before it
+    size_t i = 0, begin_of_last = 0, end_of_last = 0;  // positions of the last statement before the inserted imports
     const auto& imports = file_.imports();
     auto next = imports.begin();  // in file order
     while (i < file_.size()) {

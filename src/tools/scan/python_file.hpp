@@ -1,4 +1,4 @@
-// A Python file: its tokens and logical lines, and the meaning of names by its imports.
+// A Python file: its tokens, its logical lines, and the names that its imports bind.
 #pragma once
 
 #include <cstdint>
@@ -80,18 +80,19 @@ class PythonFile : public Tokens {
 /// Finds code that already supports NPUs, which an edit of its CUDA part would break. Returns the functions, top-level statements, class
 /// members and logical lines that name an NPU: the texts "npu", "npu:0" and "hccl", names with the part npu (torch.npu, is_npu_available,
 /// MULTI_NPU), torch.accelerator, getattr(torch, device, torch.cuda). Includes functions for CUDA for which the file has a counterpart for
-/// NPUs (is_cuda_available and is_npu_available). Byte ranges, sorted by their beginning and joined if they overlap.
+/// NPUs (is_cuda_available and is_npu_available). The result has byte ranges, sorted by their beginning; overlapping ranges are joined.
 FileScan::Ranges npu_ranges(const PythonFile& file);
 /// Like npu_ranges(), for code that names the variable ASCEND_RT_VISIBLE_DEVICES.
 FileScan::Ranges variable_ranges(const PythonFile& file);
 /// Returns the position of the first use of torch.npu, torch_npu or torch.accelerator; -1: none.
 int64_t first_npu_use(const PythonFile& file);
 
-/// Adds `import torch_npu` and `import npu_distributed` if edits of `scan` need them and no import provides them: after the first import of
-/// torch that runs with the module or is in a function with all of the edits, else after the documentation and __future__.
+/// Adds `import torch_npu` and `import npu_distributed` if edits of `scan` need them and no import provides them. The place is after the
+/// first import of torch that runs when the module is loaded, or that is in a function with all of the edits; without such an import, after
+/// the documentation and imports from __future__.
 void import_torch_npu(FileScan& scan, const PythonFile& file);
 
-/// Adds the edits of --distributed to statements: set_epoch() at the start of each epoch.
+/// Adds the statement that --distributed needs: set_epoch() at the start of each epoch.
 void add_epoch_edits(FileScan& scan, const PythonFile& file);
 
 }  // namespace npu_train::detail::scan

@@ -16,7 +16,7 @@ class PythonScan : private PythonFile {
     find_own_names();
     find_requirements();
     for (const auto& statement : imports()) import_statement(statement);
-    if (scan_.ranks()) add_epoch_edits(scan_, *this);  // before the edits of the same statements
+    if (scan_.ranks()) add_epoch_edits(scan_, *this);  // added before other edits of the same statements
     auto next = imports().begin();
     for (size_t i = 0; i < size();) {
       if (i == 0 || is_line_end(i - 1)) statement_ = i;
@@ -38,8 +38,8 @@ class PythonScan : private PythonFile {
 
   Edit edit(size_t first, size_t last, std::string text) const { return {begin(first), span(first, last), std::move(text)}; }
 
-  // Finds names of the project itself: `def cuda(self)`, which a call would no longer find after its rewrite to .npu(), and attributes such
-  // as `self.is_cuda = ...` and `def is_cuda(self)`, which are not those of a tensor.
+  // Finds names that the project itself defines: methods such as `def cuda(self)`, which a call would no longer find after its rewrite to
+  // .npu(), and attributes such as `self.is_cuda = ...` or `def is_cuda(self)`, which are not attributes of a tensor.
   void find_own_names() {
     const auto &methods = scan_.facts().table("py.method"), &attributes = scan_.facts().table("py.attribute");
     for (size_t i = 0; i < size(); ++i) {
@@ -146,7 +146,7 @@ class PythonScan : private PythonFile {
     return last + 1;
   }
 
-  // Looks up `written` by the full name that imports give to it. Returns true if the chain is done.
+  // Looks up `written` by the full name that imports give to it. Returns true if the chain needs no further scan.
   bool known_name(size_t first, size_t last, const std::string& written) {
     const auto base = word(first);
     const auto* bound = target(base);
@@ -158,13 +158,13 @@ class PythonScan : private PythonFile {
     auto found = table.find_dotted(full, ".");
     if (found.row == nullptr && bound == nullptr)
       for (const auto& module : stars())
-        // The row must match more of the name than the module, since torch.cuda.* covers every name of the file.
+        // A row such as torch.cuda.* would match every name of the file, so the row must match more than the module.
         if (const auto inside = table.find_dotted(module + "." + written, "."); inside.literal > module.size() + 1) {
           add(*inside.row, first, last);
           return true;
         }
     if (found.row == nullptr && bound != nullptr && last == first + 2) {
-      if (!is_module(base)) member(last, true);  // a function of a module is no member: numpy.double()
+      if (!is_module(base)) member(last, true);  // a function of a module, such as numpy.double(), is no member
       return true;
     }
     if (found.row == nullptr || (bound == nullptr && base != "torch")) return false;
@@ -179,7 +179,7 @@ class PythonScan : private PythonFile {
     const auto* row = scan_.facts().table("ranks.name").exact(full);
     if (row == nullptr) return false;
     const bool model = row->rule->id == "data-parallel", base = is(statement_, "class"), called = is(last + 1, "(");
-    if (row->replacement.empty()) {  // a call on files, which matters if rank 0 writes some
+    if (row->replacement.empty()) {  // a call on files, which is reported if rank 0 writes files
       if (called && target(word(first)) != nullptr)
         of_files_.push_back({.rule = row->rule, .begin = begin(first), .length = span(first, last), .advice = row->advice});
       return false;
@@ -200,7 +200,7 @@ class PythonScan : private PythonFile {
     return true;
   }
 
-  // Reports a place that several processes need and only a person can change.
+  // Reports a place that must be changed for several processes, which only a person can do.
   void by_hand(size_t first, size_t last, std::string_view advice) {
     scan_.add({.rule = &scan_.facts().rule("ranks"), .begin = begin(first), .length = span(first, last), .advice = advice});
   }
@@ -239,7 +239,7 @@ class PythonScan : private PythonFile {
     }
   }
 
-  // Whether the language allows only a literal here: in a pattern, an annotation or Literal[...], next to another text, as bytes.
+  // Whether Python allows only a literal here: in a pattern, an annotation or Literal[...], next to another string, or as bytes.
   bool must_be_literal(size_t i) const {
     const auto prefix = text().substr(begin(i), (*this)[i].body - begin(i));
     if (prefix.find_first_of("bB") != std::string_view::npos || is_text(i + 1)) return true;
@@ -346,7 +346,7 @@ class PythonScan : private PythonFile {
     if (scan_.add_environment(body, token.body)) return;
     if (in_requirements(i)) return scan_requirement(scan_, body, token.body);
     if (is(statement_, "__all__")) return;                        // a list of names
-    const bool first_device = scan_.ranks() && body == "cuda:0";  // it means the device of each rank
+    const bool first_device = scan_.ranks() && body == "cuda:0";  // replaced by the device of each rank
     if (is(i - 1, "[") && is(i + 1, "]") && is_value(i - 2) && !(first_device && is(i - 2, "Literal"))) return;  // the key of a container
     if ((is(i - 1, "{") || is(i - 1, ",")) && is(i + 1, ":")) {
       if (scan_.is_device_text(body)) scan_.add("device-key", token.begin, token.length);
@@ -429,7 +429,7 @@ class PythonScan : private PythonFile {
   std::set<std::string, std::less<>> own_methods_, own_attributes_, used_;
   std::vector<std::pair<size_t, size_t>> requirements_;
   size_t statement_ = 0;       // first token of the current line
-  std::vector<Hit> of_files_;  // calls on files, which matter if rank 0 writes some of them
+  std::vector<Hit> of_files_;  // calls on files, which are reported if rank 0 writes files
   bool saves_ = false;
 };
 

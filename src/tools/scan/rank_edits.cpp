@@ -1,4 +1,4 @@
-// Adds statements that a program needs only when it runs as ranks.
+// Adds statements that a program needs only if it runs as several ranks.
 #include <string>
 
 #include "npu_train/core/text.hpp"

@@ -114,7 +114,8 @@ class Copy {
     return true;
   }
 
-  // Collects candidates for the program that starts the training: programs with DataParallel, other programs, and files at the top with it.
+  // Collects candidates for the program that starts the training: programs with DataParallel, other programs, and files with DataParallel
+  // at the top of the project.
   void note_program(const SourceFile& file, const std::vector<Hit>& hits) {
     if (file.language != Language::Python) return;
     const bool program = file.text.find("__main__") != std::string::npos;
@@ -161,7 +162,8 @@ class Copy {
     out_.launcher = kLauncher;
   }
 
-  // Writes a file without a temporary name, for which long names would leave no space. The complete folder appears atomically.
+  // Writes a file directly. A temporary file would have a longer name, which may exceed the limit of the file system. The complete folder
+  // appears atomically.
   void write(const WalkEntry& entry, std::string_view content) {
     std::ofstream file(to_ / entry.path, std::ios::binary);
     file.write(content.data(), static_cast<std::streamsize>(content.size()));

@@ -67,7 +67,7 @@ std::vector<ChangedLine> changed_lines(std::string_view text, const std::vector<
     for (const auto& edit : hit.edits) {
       if (out.empty() || (edit.begin >= end && end < text.size())) {
         close();
-        const size_t start = text.substr(0, edit.begin).rfind('\n') + 1;  // 0 after npos
+        const size_t start = text.substr(0, edit.begin).rfind('\n') + 1;  // 0 if rfind returns npos
         line += static_cast<size_t>(std::count(text.begin() + begin, text.begin() + start, '\n'));
         begin = done = start;
         end = std::min(text.size(), text.find('\n', begin));

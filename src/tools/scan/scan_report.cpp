@@ -87,7 +87,7 @@ ReportTable libraries_table(const SourceScan& scan) {
   return out;
 }
 
-// Returns the rules without those of libraries unless `libraries`: the text has a separate table of libraries before.
+// Returns a table of the rules. Without `libraries`, omits the rules of libraries, since the text has a separate table of libraries.
 ReportTable rules_table(const SourceScan& scan, bool libraries) {
   ReportTable out{.title = "Actions", .layout = ReportTable::Layout::List, .apart = true};
   for (const auto& r : scan.rules) {

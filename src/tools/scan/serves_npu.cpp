@@ -23,7 +23,8 @@ size_t npu_part(std::string_view name) {
   return std::string_view::npos;
 }
 
-// Recognises `getattr(torch, device.type, torch.cuda)`, which serves any device, and CUDA only if torch has no module of that name.
+// Recognises `getattr(torch, device.type, torch.cuda)`, which supports any device, and uses torch.cuda only if torch has no module with the
+// name of the device.
 bool is_default_module(const PythonFile& file, size_t i) {
   constexpr size_t kFarthest = 16;
   if (!file.is(i, "cuda") || !file.is(i + 1, ")") || !file.is(i - 1, ".") || !file.is(i - 2, "torch") || !file.is(i - 3, ",")) return false;
@@ -53,7 +54,7 @@ class NpuRanges {
 
   FileScan::Ranges run() {
     if (seen_.back() == 0) return {};
-    size_t branches_end = 0;  // end of the last top-level statement, whose branches are not separate statements
+    size_t branches_end = 0;  // end of the last top-level statement with its branches, which are not separate statements
     for (size_t k = 0; k < lines_.size(); ++k) {
       const auto& line = lines_[k];
       add(k, k + 1);
@@ -79,7 +80,7 @@ class NpuRanges {
   }
 
  private:
-  // Handles classes with `CUDA = "cuda"` and `NPU = "npu"`: if a statement of the class names an NPU, adds all of them.
+  // Handles classes with `CUDA = "cuda"` and `NPU = "npu"`: if a statement of the class names an NPU, adds all statements of the class.
   void add_members(size_t k) {
     const size_t end = file_.end_of_block(k);
     bool named = false;

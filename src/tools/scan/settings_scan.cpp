@@ -91,7 +91,7 @@ void scan_requirements(FileScan& scan) {
 }
 
 void scan_toml(FileScan& scan) {
-  bool table = false;  // in [tool.poetry.dependencies], where keys are packages, or names of lists of packages
+  bool table = false;  // in [tool.poetry.dependencies], where keys name packages or lists of packages
   bool list = false;   // inside of dependencies = [ ... ]
   bool cfg = false;    // after install_requires = in setup.cfg, where each line is a package
   for_each_line(scan.text(), [&](std::string_view line, size_t at) {

@@ -44,8 +44,8 @@ namespace {
 constexpr size_t kNotes = 100;
 constexpr size_t kFirstPlaces = 5;  // places that are listed for an operator
 
-// Returns who makes a change. transfer_to_npu changes Python's functions, so it also serves devices that a command line or a file of
-// settings names.
+// Returns who makes a change. transfer_to_npu changes Python's functions, so it also handles devices that a command line or a settings file
+// names.
 DoneBy done_by(const Hit& hit, Language language) {
   static constexpr Language kOfPython[] = {Language::Python, Language::Notebook, Language::Shell, Language::Yaml, Language::Json};
   const bool runs = std::find(std::begin(kOfPython), std::end(kOfPython), language) != std::end(kOfPython);
@@ -172,8 +172,8 @@ class Collector {
   }
 
  private:
-  // Returns the hours of each library, without those of rules for some of its names (apex.amp of apex, the attention of xFormers), which
-  // are counted separately.
+  // Returns the hours of each library. Excludes the hours of rules for only some names of a library (apex.amp of apex, the attention of
+  // xFormers), which are counted separately.
   std::map<const Library*, double> hours_of_libraries() const {
     std::map<const Library*, double> out;
     for (const auto& [library, use] : libraries_) {
@@ -185,7 +185,7 @@ class Collector {
     return out;
   }
 
-  // Returns the sentence about a library's hours that rules for some of its names count: " 1 h of its 4 h is counted in ...".
+  // Returns a sentence about the hours of a library that rules for only some of its names count: " Of its 4 h, 1 h are counted in ...".
   std::string parts_of(const Library& library) const {
     double hours = 0;
     std::vector<std::string> rules;
@@ -314,7 +314,7 @@ SourceScan scan_source(const std::filesystem::path& folder, const ScanOptions& o
         with_commas(out.other_files + out.binary_files), " files; hint: give the folder of a project");
   cut_notes(out);
   std::error_code ignored;
-  const bool converted = std::filesystem::exists(root / kReportFolder, ignored);  // its code for NPUs comes from the rewrite
+  const bool converted = std::filesystem::exists(root / kReportFolder, ignored);  // the project's code for NPUs comes from a rewrite
   collector.finish(out, options.serves_npu.value_or(!converted && !out.serves_npu.empty()));
   if (converted && !options.serves_npu.value_or(false)) out.serves_npu.clear();
   return out;

@@ -21,7 +21,7 @@ enum class TokenKind : uint8_t {
 struct Token {
   TokenKind kind = TokenKind::Symbol;
   bool formatted = false;  // Text: an f-string, whose fields follow as tokens in braces; words of a shell: a variable's name, after $ or ${
-  bool prose = false;      // words of a shell: inside quotes with blanks
+  bool prose = false;      // words of a shell: part of a quoted text with blanks
   uint32_t begin = 0, length = 0;
   uint32_t body = 0, body_length = 0;
 
@@ -37,7 +37,8 @@ struct Token {
   uint32_t end() const { return begin + length; }
 };
 
-/// A text, which must outlive this object, and its tokens, of which the last is a LineEnd. A position beyond them has no kind and no word.
+/// A text, which must outlive this object, and its tokens, of which the last is a LineEnd. A position beyond the last token has no kind and
+/// no word.
 class Tokens {
  public:
   Tokens(std::string_view text, std::vector<Token> tokens) : text_(text), tokens_(std::move(tokens)) {}
@@ -65,8 +66,8 @@ class Tokens {
 Tokens python_tokens(std::string_view text);
 Tokens cpp_tokens(std::string_view text);
 Tokens cmake_tokens(std::string_view text);
-/// Returns the words of shell scripts, Dockerfiles and makefiles: runs of letters, digits and _ - . / : + outside of comments. Code for
-/// Python (python -c "...", here-documents for it or for a file *.py) results in Text tokens; `formatted` is set between double quotes.
+/// Returns the words of shell scripts, Dockerfiles and makefiles: runs of letters, digits and _ - . / : + outside of comments. Python code
+/// (python -c "...", here-documents for Python or for a file *.py) becomes Text tokens, with `formatted` set between double quotes.
 Tokens shell_tokens(std::string_view text);
 
 inline bool is_name_start(char c) {

@@ -23,7 +23,7 @@ std::string inputs_text(at::ArrayRef<c10::IValue> inputs) {
   return join(out);
 }
 
-// Returns a text that is equal for calls that do the same computation on other values.
+// Returns a text that is the same for all calls that do the same computation on different values.
 std::string signature(const std::string& name, at::ArrayRef<c10::IValue> inputs) {
   std::ostringstream out;
   out << name;
@@ -153,7 +153,8 @@ class Fp64 {
   at::Generator random_;
 };
 
-// The inputs of a call on a device. An operator that writes into an input gets a copy of the leaf, because autograd forbids the write.
+// The inputs of a call on a device. An operator that writes into an input gets a copy of the leaf, because autograd forbids writes into
+// leaves.
 class Placed {
  public:
   Placed(const OperatorCall& call, const c10::Device& device, const Fp64* fp64) : device_(device), fp64_(fp64) {

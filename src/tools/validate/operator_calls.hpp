@@ -24,14 +24,14 @@ struct OperatorCall {
   std::string name, layer;
   std::string inputs_text;              // shapes and dtypes
   std::vector<c10::IValue> inputs{};    // copies; empty if the call was not kept
-  std::vector<at::Tensor> gradients{};  // gradients of the loss by these results; undefined if there is none
+  std::vector<at::Tensor> gradients{};  // gradients of the loss with respect to the results; undefined if there is none
   bool low = false;                     // whether the call was inside autocast
   int64_t count = 0;
   std::string why_not{};  // reason why it cannot be compared
 };
 
-// Keeps the operators of the forward passes of one step on the CPU, once for each combination of shapes, dtypes and options. A step that is
-// repeated because of an overflow replaces the one before.
+// Keeps the operators of the forward passes of one step on the CPU, once for each combination of shapes, dtypes and options. If a step is
+// repeated because of an overflow, the repetition replaces it.
 class OperatorRecorder final : public OpMode, public StepObserver {
  public:
   // Keeps inputs of at most `bytes`.
@@ -61,11 +61,11 @@ struct NamedResult {
 
 struct AloneResult {
   std::vector<NamedResult> results;    // outputs, then gradients of the inputs
-  std::vector<NamedResult> arguments;  // tensors without a gradient, after the call: some operators write into them
+  std::vector<NamedResult> arguments;  // inputs without a gradient, read after the call, since some operators write into them
 };
 
-// Runs the operator with its inputs on `device`, and its backward pass if it has gradients. A call that was inside autocast runs inside
-// that of `precision`. Errors are libtorch's.
+// Runs the operator with its inputs on `device`, and its backward pass if it has gradients. A call that was inside autocast runs inside the
+// autocast of `precision`. Errors are libtorch's.
 AloneResult run_alone(const OperatorCall& call, const c10::Device& device, const Precision& precision);
 
 // Like run_alone(), but on the CPU in fp64 and without autocast. Inputs and gradients are changed by a random relative amount of at most

@@ -31,7 +31,7 @@ using Verdict = CheckedOperator::Verdict;
 constexpr const char* kWhere = "validate --operators";
 constexpr double kRoundings = 8, kFp32Rounding = 0x1p-24, kInfinite = std::numeric_limits<double>::infinity();
 
-// Relative errors: of all elements together, and of the worst one.
+// Relative errors of all elements together (`norm`) and of the worst element.
 struct Errors {
   double norm = 0, worst = 0;
 };
@@ -45,7 +45,7 @@ Errors errors_of(const at::Tensor& value, const at::Tensor& judge, const at::Ten
   return {difference.norm().item<double>() / size, (difference / exact.abs().clamp_min(rms)).max().item<double>()};
 }
 
-// Whether elements that are not finite on the CPU are the same on the device or, on a device that saturates, its largest number.
+// Whether elements that are not finite on the CPU have the same values on the device. On a device that saturates, they may also be finite.
 bool agree_where_not_finite(const at::Tensor& device, const at::Tensor& cpu, bool saturates) {
   const at::Tensor elsewhere = at::isfinite(cpu).logical_not();
   const at::Tensor a = device.masked_select(elsewhere).to(at::kDouble), b = cpu.masked_select(elsewhere).to(at::kDouble);
@@ -67,7 +67,7 @@ Errors rounding_of(const FourValues& values, const at::Tensor& counted) {
   return {one, one};
 }
 
-// Replaces the errors in `out` if this result exceeds its limit by more.
+// Stores the errors of this result in `out` if they are nearer to their limit, or farther beyond it, than the errors in `out`.
 void judge(const std::string& name, const FourValues& values, bool saturates, CheckedOperator& out) {
   const auto& [device, cpu, exact, changed] = values;
   const auto take = [&](double error, double cpu_error, double allowed) {
@@ -75,7 +75,7 @@ void judge(const std::string& name, const FourValues& values, bool saturates, Ch
     out.result = name, out.error = error, out.cpu_error = cpu_error, out.allowed = allowed;
     out.verdict = error <= allowed ? Verdict::Agrees : Verdict::Wrong;
   };
-  // A device's autocast may compute an operator in fp32 that the CPU's leaves in bf16.
+  // The device's autocast may compute an operator in fp32 that the CPU's autocast leaves in bf16.
   const bool fits = device.scalar_type() == cpu.scalar_type() || (device.scalar_type() == at::kFloat && cpu.is_floating_point());
   if (device.sizes() != cpu.sizes() || !fits) {
     out.note = str_cat(name, " is ", c10::toString(device.scalar_type()), " ", device.sizes(), ", on the CPU ",
@@ -209,7 +209,7 @@ OperatorCheck check_operators(const RunConfig& config, const Parts& parts) {
     run.trainer.gradient_checkpointing = "none";
     detail::ValidationSide side(run, parts);
     auto& loop = side.trainer().loop().parts();
-    constexpr int64_t kShare = 4;  // inputs may use 1/4 of the memory; running one operator needs as much as the largest of them
+    constexpr int64_t kShare = 4;  // kept inputs may use 1/4 of the memory; running one operator needs as much as its inputs
     detail::OperatorRecorder recorder(*loop.parameters, free_host_bytes() / kShare);
     side.trainer().add_observer(&recorder);
     loop.train_loader->begin_epoch(0);
@@ -249,7 +249,7 @@ std::vector<ReportField> row_of(const CheckedOperator& o) {
           both("note", o.note)};
 }
 
-// Returns a sentence for each fault, with the place of the operator.
+// Returns the fields that describe a faulty operator, with its place.
 std::vector<ReportField> sentence_of(const CheckedOperator& o) {
   const auto errors = str_cat(o.result, " has the error ", short_number(o.error), ", on the CPU ", short_number(o.cpu_error),
                               "; allowed: ", short_number(o.allowed));

@@ -28,7 +28,7 @@ namespace {
 using detail::SeenOutput, detail::ValidationSide;
 
 constexpr const char* kForms = "PrecisionValidator";
-constexpr double kLossTolerance = 1e-2;  // relative, per epoch: AdamW makes a full step of a gradient that consists of rounding errors
+constexpr double kLossTolerance = 1e-2;  // relative, per epoch; AdamW takes a full step even if a gradient has only rounding errors
 
 /// Returns the configuration of a side: device and precision from `config`, all other settings from the comparison.
 RunConfig side_config(RunConfig config, const FormsOptions& options) {

@@ -24,7 +24,7 @@ using detail::shape_text;
 
 constexpr size_t kMostRows = 10;  // flagged tensors in the text for people
 
-// Returns the rows of a document, and a table of those that are flagged.
+// Returns all tensors as JSON rows, and a table of the flagged ones.
 std::pair<Json, ReportTable> tensors_of(const std::vector<ValidatedTensor>& tensors, const char* what) {
   ReportTable all, flagged{.text_rows = kMostRows};
   for (const auto& t : tensors) {

@@ -12,7 +12,7 @@
 namespace npu_train::detail {
 namespace {
 
-constexpr const char* kFusedNorm = "batch_norm_act";  // its output is after the shortcut and the ReLU
+constexpr const char* kFusedNorm = "batch_norm_act";  // an operator whose output includes the shortcut and the ReLU
 
 // Low-precision products are summed in fp32, so each operand is rounded once. In fp32, a sum of n terms itself has an error of about
 // sqrt(n) roundings; 16 are assumed.
@@ -121,7 +121,7 @@ void ValidationRun::outputs() {
   while (report_.samples < options_.samples) {
     const auto given = loader.next();
     if (!given) break;
-    const auto batch = given->finished();  // on the host, so that all sides get the same
+    const auto batch = given->finished();  // on the host, so that all sides get the same batch
     if (!first_) first_ = batch;
     const auto three = predict(batch.input());
     const auto whole = judge(three);
@@ -172,7 +172,7 @@ void ValidationRun::layers(const at::Tensor& sample) {
     }
     if (!row.note.empty()) continue;
     const auto verdict = judge({judged->value, reference.value, shaken == c.end() ? at::Tensor() : shaken->value});
-    // atol and rtol apply to outputs: a layer has a separate limit, which only explained rounding can raise
+    // atol and rtol apply to outputs; a layer has a separate limit, which only the expected effect of rounding can raise
     const bool low = judged_.dtype() != at::kFloat || reference_.dtype() != at::kFloat;
     const auto noise = verdict.allowed > tolerance_.atol + tolerance_.rtol * verdict.reference_max ? verdict.allowed : 0;
     const double allowed = std::max({options_.flag_above, noise, low ? verdict.allowed : 0});

@@ -81,7 +81,7 @@ void ValidationSide::shake(RunState state, double eps) {
     for (int64_t i = 0; i < value.numel(); ++i) data[i] *= static_cast<float>(1 + eps * (2 * random.uniform() - 1));
     return value;
   };
-  const auto averages = state.find("ema");  // none before the first update of kinds other than ema
+  const auto averages = state.find("ema");  // only averages of kind ema exist before the first update
   for (const auto& p : *trainer_.loop().parts().parameters) {
     auto& model = state.at("model").tensors;
     model[p.name] = shaken(model.at(p.name));
@@ -92,7 +92,7 @@ void ValidationSide::shake(RunState state, double eps) {
   take_weights(state);
 }
 
-// Converts the memory layout, because a device may lack kernels for that of the other side's loader.
+// Converts the memory layout, because a device may lack kernels for the layout of the other side's loader.
 at::Tensor ValidationSide::in_layout(const at::Tensor& value) const {
   return value.contiguous(channels_last_ && value.dim() == 4 ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous);
 }
@@ -120,7 +120,7 @@ std::vector<SeenOutput> ValidationSide::layers(const at::Tensor& input, const Wa
     const auto found = classes.find(layer);
     const auto type = found == classes.end() ? std::string() : found->second;
     if (!wanted(layer, type)) return;
-    std::erase_if(out, [&](const SeenOutput& o) { return o.layer == layer; });  // product, then bias: the layer's last output counts
+    std::erase_if(out, [&](const SeenOutput& o) { return o.layer == layer; });  // the layer's last output counts: bias after product
     out.push_back({.layer = layer, .type = type, .op = op.name, .value = on_host(op.output)});
   });
   predict(input);

@@ -33,8 +33,8 @@ class GradientTap : public StepObserver {
   explicit GradientTap(Trainer& trainer) : trainer_(trainer) {}
   void phase_begin(Phase phase, int64_t attempt, int micro_batch) override;
   HostTensors seen;
-  const HostTensors* instead = nullptr;    // gradients that replace the run's own after those are recorded
-  at::ScalarType rounded_to = at::kFloat;  // dtype to which the recorded and the optimizer's gradients are rounded
+  const HostTensors* instead = nullptr;    // gradients that replace the run's own, which are recorded before
+  at::ScalarType rounded_to = at::kFloat;  // dtype to which the gradients for the optimizer are rounded
 
  private:
   Trainer& trainer_;
@@ -56,7 +56,7 @@ class ValidationSide {
   ValidationSide(const ValidationSide&) = delete;
   ValidationSide& operator=(const ValidationSide&) = delete;
 
-  // Loads the weights of `state`, and its moving average if both have one.
+  // Loads the weights of `state`, and its moving average if both `state` and this run have one.
   void take_weights(const RunState& state);
   // Multiplies each parameter by 1 + eps * u, with u uniform in [-1, 1].
   void shake(RunState state, double eps);

@@ -57,7 +57,7 @@ void ValidationRun::input_kinds() {
   if (first_->input().is_floating_point()) large_inputs();
 }
 
-/// Returns the data's own last batch if it is not full, otherwise a full one without its last sample.
+/// Returns the last batch of the data if it is not full, otherwise a full batch without its last sample.
 Batch ValidationRun::partial_batch(std::string& note) {
   auto& loader = evaluation_loader();
   if (const auto n = loader.batches_per_epoch(); n && *n > 1) {
@@ -73,7 +73,7 @@ Batch ValidationRun::partial_batch(std::string& note) {
   return narrowed(*first_, n);
 }
 
-// Checks large inputs. An overflow of fp16 is not a fault: if both sides compute in fp16, both must overflow.
+// Checks large inputs. An overflow of fp16 is not a fault, but if both sides compute in fp16, both must overflow.
 void ValidationRun::large_inputs() {
   const auto three = predict(first_->input() * options_.large);
   const bool judged_flag = judged_.overflowed(), reference_flag = reference_.overflowed();
@@ -134,8 +134,8 @@ void ValidationRun::first_step() {
 }
 
 /// Compares the gradients. A gradient that is 0 except for rounding, such as that of a bias before a normalisation, is judged relative to
-/// the others. If the input of a ReLU is nearly 0, or two elements nearly tie for a maximum, rounding decides and single elements jump:
-/// then the norm of the difference is judged.
+/// the largest gradient. If the input of a ReLU is nearly 0, or two elements are nearly equal maxima, rounding may change single elements
+/// considerably; a gradient therefore also passes if the norm of the difference is within its limit.
 void ValidationRun::gradients() {
   double scale = 0;
   for (const auto& [name, b] : reference_step_.gradients) scale = std::max(scale, largest(b));
@@ -171,7 +171,7 @@ void ValidationRun::gradients() {
   report_.checks.push_back(std::move(row));
 }
 
-/// Compares the weights. Both optimizers got the same gradients, so their updates differ only by rounding. From different gradients, Adam
+/// Compares the weights. Both optimizers got the same gradients, so their updates differ only by rounding. With different gradients, Adam
 /// would amplify tiny differences.
 void ValidationRun::weights_after(const HostTensors& before, const HostTensors& after) {
   const auto judged = judged_.weights();
@@ -194,7 +194,8 @@ void ValidationRun::weights_after(const HostTensors& before, const HostTensors& 
   report_.checks.push_back(std::move(row));
 }
 
-/// Compares the running statistics. A mean near 0 averages values that are not, so all statistics are judged relative to the largest.
+/// Compares the running statistics. A mean near 0 may be an average of large values, so all statistics are judged relative to the largest
+/// one.
 void ValidationRun::statistics_after(const HostTensors& after) {
   const auto judged = judged_.weights();
   const auto shaken = shaken_ != nullptr ? shaken_->weights() : HostTensors();
@@ -213,7 +214,8 @@ void ValidationRun::statistics_after(const HostTensors& after) {
   if (worst.count > 0) report_.checks.push_back(worst.row("running statistics"));
 }
 
-/// Trains both sides, then evaluates the judged side's weights on both: their own weights differ by more than an evaluation could show.
+/// Trains both sides, then evaluates the weights of the judged side on both. The weights of the two sides differ too much after the
+/// training for a comparison of their evaluations.
 void ValidationRun::training() {
   for (int64_t i = 0; i < options_.train_steps; ++i) stepped_ &= take_step(/*share=*/false);
   if (options_.train_steps > 0) losses();
@@ -224,8 +226,9 @@ void ValidationRun::training() {
             str_cat("weights of the judged side after ", report_.judged_losses.size(), " steps"));
 }
 
-/// Compares the losses. Differences grow: each step adds the tolerance once more, or allows the difference that the perturbed reference has
-/// reached. The limit is half of the loss, since a run that differs by more has learned something else.
+/// Compares the losses. Since differences grow, the limit of a step is the tolerance times the number of steps so far, or the largest
+/// difference that the perturbed reference has reached, whichever is larger. The limit does not grow beyond half of the loss, since a run
+/// that differs by more has learned something else.
 void ValidationRun::losses() {
   Worst worst;
   double moved = 0;

@@ -13,7 +13,7 @@ Averaging::Averaging(WeightAverage* average, const Optimizer& optimizer, const T
           "trainer.max_steps");
 }
 
-// If both limits are set, the averages begin at their share of the one that ends the run first.
+// If both limits are set, the averages begin at their share of the limit that ends the run first.
 bool Averaging::has_begun(int64_t epoch, int64_t global_step) const {
   const auto& options = average_->options();
   const double start = options.start;
@@ -23,9 +23,9 @@ bool Averaging::has_begun(int64_t epoch, int64_t global_step) const {
 }
 
 void Averaging::note_step(int64_t epoch, int64_t global_step) {
-  if (is("checkpoints") && average_->updates() > 0) average_->reset();  // a continued run has the average of its earlier end
+  if (is("checkpoints") && average_->updates() > 0) average_->reset();  // a resumed run still has the average from its previous end
   if (!is("swa")) return;
-  // A shorter run began its averages at a step at which this longer one still trains.
+  // If a shorter run is continued as this longer one, it may have begun its averages before the step at which this run begins them.
   if (average_->updates() > 0 && !has_begun(epoch, global_step)) {
     log_warning(
         "average.kind=swa: the averages of the checkpoint are discarded, because in this longer run they begin later (average.start)");
@@ -36,7 +36,7 @@ void Averaging::note_step(int64_t epoch, int64_t global_step) {
   if (global_step % average_->options().every == 0 && has_begun(epoch, global_step)) add(optimizer_.parameters(), global_step);
 }
 
-// The end of an epoch is repeated if a stop ended its validation, and weights count once.
+// If a stop ended the validation of an epoch, the end of the epoch is repeated. Its weights must count only once.
 void Averaging::note_epoch(int64_t epoch, int64_t global_step) {
   if (!is("swa") || average_->options().every > 0 || averaged_step_ == global_step) return;
   if (has_begun(epoch, global_step)) add(optimizer_.parameters(), global_step);

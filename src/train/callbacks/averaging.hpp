@@ -1,5 +1,5 @@
-// When the averages of weights are updated: those of kind swa between steps, those of checkpoints at the end of the run. A moving average
-// is a part of the step.
+// Decides when averages of weights are updated: those of kind swa between steps, those of kind checkpoints at the end of the run. A moving
+// average is updated by the step itself.
 #pragma once
 
 #include <cstdint>
@@ -22,26 +22,27 @@ class Averaging final : public Stateful {
   // Called at the end of each epoch, before its validation.
   void note_epoch(int64_t epoch, int64_t global_step);
 
-  // Whether the averages have changed since statistics_taken(). Their running statistics are then those of the weights of the last update,
-  // and not those of the averages.
+  // Returns whether the averages have changed since statistics_taken(). The running statistics then belong to the weights of the last
+  // update instead of the averages.
   bool needs_statistics() const { return is_updated_here() && averaged_step_ > statistics_step_ && average_->updates() > 0; }
   void statistics_taken() {
     judged_ = judged_ && !needs_statistics();
     statistics_step_ = averaged_step_;
   }
 
-  // Whether the averages are those of an earlier call of judge(). Another validation of them tells nothing about the training since.
+  // Returns whether the averages are the same as in the last call of judge(). Another validation would give no information about the
+  // training since then.
   bool is_judged() const { return judged_; }
   void judge() { judged_ = is_updated_here() && average_->updates() > 0; }
 
   // Returns the number of newest checkpoints whose mean is to be taken at the end of the run; 0 if there are none to take, or if the
   // averages are already those of this step.
   int64_t wanted_checkpoints(int64_t global_step) const;
-  // Starts a new average, of weights that follow one by one; `values` has the names of the optimizer's parameters.
+  // begin() starts a new average, and add() adds one set of weights to it; `values` has the names of the optimizer's parameters.
   void begin() { average_->reset(); }
   void add(const ParameterSet& values, int64_t global_step);
 
-  // Empty unless averages are updated here.
+  // Returns an empty state unless this class updates the averages.
   State state() const override;
   void load_state(const State& state) override;
 

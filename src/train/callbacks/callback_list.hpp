@@ -42,7 +42,7 @@ class CallbackList {
   std::vector<std::shared_ptr<Callback>> callbacks_;
   size_t checked_ = 0;                 // number of callbacks that check_states() has checked
   std::map<std::string, State> kept_;  // states by name, of callbacks that this run does not have
-  std::set<std::string> reported_;     // kept states with a warning
+  std::set<std::string> reported_;     // kept states for which a warning was logged
 };
 
 }  // namespace npu_train::detail

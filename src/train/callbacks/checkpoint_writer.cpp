@@ -48,7 +48,8 @@ std::string CheckpointWriter::finish_parts() {
 }
 
 void CheckpointWriter::note_parts(bool some_rank_is_writing) {
-  // Ranks report before a step what the step agrees on. The agreement therefore counts only if the writing had begun by then.
+  // Before a step, each rank reports whether it is writing, and in the step the ranks agree on these reports. The agreement therefore
+  // counts only if the writing had begun before the report.
   parts_are_written_ = parts_were_asked_ && !some_rank_is_writing;
   parts_were_asked_ = shared_.under_way();
 }

@@ -1,5 +1,4 @@
-// Writes the checkpoints of a run, and knows which state the newest one contains. Also the score by
-// which they are ranked.
+// Writes the checkpoints of a run, and knows which state the newest one contains. Also computes the score by which they are ranked.
 #pragma once
 
 #include <cmath>
@@ -50,8 +49,8 @@ class CheckpointWriter {
   void finish(bool wait);
   // Writes the diverged state, and returns its folder. Returns "" without a store, and, with a warning, if the state could not be written.
   std::string save_diverged();
-  // A checkpoint to which each rank writes its slices is complete when the main rank knows that all ranks have written. Each step agrees on
-  // whether a rank is still writing; `some_rank_is_writing` is the result of the last agreement, equal on every rank.
+  // A checkpoint to which each rank writes its slices is complete when the main rank knows that all ranks have written. In each step, the
+  // ranks agree on whether any rank is still writing; `some_rank_is_writing` is the result of the last agreement, equal on every rank.
   bool is_writing_part() const { return shared_.is_writing(); }
   void note_parts(bool some_rank_is_writing);
   // Ends a checkpoint of several ranks, or logs a warning if it could not be written. Every rank must call it.
@@ -59,13 +58,13 @@ class CheckpointWriter {
 
   // Called after a state was loaded: the checkpoint it comes from is the newest.
   void loaded(int64_t attempts) { saved_at_ = attempts; }
-  // Returns whether the newest checkpoint contains the state after this number of attempted steps (equal on all ranks, unlike their
-  // batches), with its score if there is one.
+  // Returns whether the newest checkpoint contains the state after `attempts` attempted steps, and a score unless `score` is NaN. The
+  // number of attempts is equal on all ranks; the number of batches may differ.
   bool has(int64_t attempts, double score) const;
   const CheckpointStore* store() const { return run_.store; }
 
  private:
-  // The main rank decides; others may have no store.
+  // Returns whether checkpoints are written. The main rank decides, because other ranks may have no store.
   bool writes() const;
   void check_finite() const;
   // Returns the state that the main rank writes, with the generators of all ranks; `own` gets the slices of this rank.
@@ -82,7 +81,7 @@ class CheckpointWriter {
   bool without_score_ = false;  // the newest checkpoint was written before its weights were validated
 };
 
-// The score of the weights by checkpoint.monitor: checkpoints save it, and the store ranks them by it.
+// Computes the score of the weights by checkpoint.monitor. Checkpoints save the score, and the store ranks checkpoints by it.
 
 class CheckpointRanking final : public Stateful {
  public:
@@ -98,7 +97,7 @@ class CheckpointRanking final : public Stateful {
   }
   // Sets only the score, for the checkpoint at a stop; changes no saved state.
   void score_only(const Scalars& train, const Scalars& val) { score_ = monitored(monitor_, train, val); }
-  // Called before a step changes the weights: the score of the new ones is not known.
+  // Called before a step changes the weights: the score of the new weights is not known.
   void forget() { score_ = std::numeric_limits<double>::quiet_NaN(); }
 
   double score() const { return score_; }

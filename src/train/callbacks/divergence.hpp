@@ -39,8 +39,8 @@ class Divergence final : public Stateful {
   std::string overflow_cause_, overflow_remedy_;  // explanation of the current row of skipped steps, if there is one
 };
 
-// The reaction to a divergence: the training ends, or with on_divergence: rollback returns to the last checkpoint with a tenth of the
-// learning rate.
+// The reaction to a divergence: the training ends. With trainer.on_divergence: rollback, it returns to the last checkpoint with a tenth of
+// the learning rate instead.
 
 class Rollback final : public Stateful {
  public:
@@ -50,8 +50,9 @@ class Rollback final : public Stateful {
   [[noreturn]] void diverged(const Divergence::Finding& found, const CheckpointStore* store,
                              const std::function<std::string()>& keep) const;
 
-  // Called after Error(Diverged): restores the run, this object included, with `load`; returns false if it cannot roll back. Keeps its own
-  // count of rollbacks and its factor on the rate instead of the checkpoint's, so that a second rollback lowers the rate again.
+  // Called after Error(Diverged): restores the run, this object included, with `load`; returns false if it cannot roll back. Afterwards
+  // sets the count of rollbacks and the factor on the rate to its own values instead of the checkpoint's, so that a second rollback lowers
+  // the rate again.
   bool run(const Error& cause, const CheckpointStore* store, LearningRate& rate, const std::function<void(const std::string& path)>& load);
 
   State state() const override { return {{}, {{"rollbacks", done_}}}; }

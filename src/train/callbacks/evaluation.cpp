@@ -20,7 +20,8 @@
 
 namespace npu_train::detail {
 
-// Sets a mode, by default that of evaluation, without gradients and with the averaged weights if there are any, and undoes this at the end.
+// During its lifetime, the task is in evaluation mode (or in training mode), without gradients and with the averaged weights if there are
+// any. Afterwards the task is in training mode, with its own weights.
 struct Evaluation::Mode {
   explicit Mode(const Context& run, bool training = false) : task(run.task) {
     if (run.average != nullptr && run.average->updates() > 0) {
@@ -196,7 +197,7 @@ std::optional<Scalars> Evaluation::run(Loader& loader, const Options& options) {
   return averages(sums, !complete);
 }
 
-// Many networks have no running statistics; one batch shows that.
+// Measures one batch first, which shows whether the network has running statistics; many networks have none.
 bool Evaluation::take_statistics(Loader& loader, const Options& options) {
   if (run_.task.buffers().empty()) return true;
   run_.failed.reset();

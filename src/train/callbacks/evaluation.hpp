@@ -37,9 +37,9 @@ class Evaluation {
   struct Options {
     int64_t limit = -1;  // maximum number of batches on each rank; -1: all
     Pass pass = Pass::Validation;
-    int64_t epoch = 0;                  // of the loader, whose order depends on it
+    int64_t epoch = 0;                  // epoch of the loader, whose order depends on it
     int64_t attempt = 0;                // windows attempted so far: key of portable random numbers
-    bool stoppable = false;             // true: request_stop() ends it
+    bool stoppable = false;             // true: request_stop() ends the evaluation
     OverfitBatches* overfit = nullptr;  // batches to use instead of the loader's; filled from `train_loader`
     Loader* train_loader = nullptr;
     std::function<void(int64_t done, std::optional<int64_t> total)> on_batch{};
@@ -48,10 +48,10 @@ class Evaluation {
   // rank evaluates its part of the data, which may be empty.
   std::optional<Scalars> run(Loader& loader, const Options& options);
 
-  // Measures the running statistics of the averaged weights: the means, over the batches of all ranks, of what normalisation layers measure
-  // in training mode, as torch.optim.swa_utils.update_bn computes them. Other buffers of the averages stay. The loader, of training data,
-  // then continues at its position. A layer with sync_batchnorm measures the micro-batches of each rank. Returns false, and leaves the
-  // statistics as they are, if a stop was requested on a rank before the end.
+  // Measures the running statistics of the averaged weights: the means, over the batches of all ranks, of the values that normalisation
+  // layers measure in training mode, as torch.optim.swa_utils.update_bn computes them. Other buffers of the averages are unchanged.
+  // `loader` has training data, and continues at its position afterwards. A layer with sync_batchnorm measures the micro-batches of each
+  // rank separately. Returns false, and leaves the statistics unchanged, if a stop was requested on a rank before the end.
   bool take_statistics(Loader& loader, const Options& options);
 
   // Calls `forward` with the batch on the device; returns its result on the host, in fp32.
@@ -60,7 +60,7 @@ class Evaluation {
  private:
   struct Mode;
   struct Sums;
-  // Calls `use` for each batch; returns false if a stop ended this on this rank. `draws` keys portable random numbers.
+  // Calls `use` for each batch; returns false if a stop request ended the iteration on this rank. `draws` keys portable random numbers.
   bool each_batch(Loader& loader, const Options& options, std::string_view draws,
                   const std::function<void(const Batch& batch, Phase& phase, uint64_t key)>& use);
   void add(const Batch& batch, Phase& phase, Sums& sums);

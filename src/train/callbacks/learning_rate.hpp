@@ -14,7 +14,7 @@ namespace npu_train::detail {
 
 class LearningRate final : public Stateful {
  public:
-  // `optimizers`: one or more, borrowed, each with its own rate at factor 1. The state is of the first one.
+  // `optimizers`: one or more, borrowed, each with its own rate at factor 1. The saved state is that of the first optimizer.
   LearningRate(const LrSchedule* schedule, std::vector<OptimizerParts> optimizers);
 
   // Called before each step. Overwrites a rate that other code has set in the meantime, with one warning.
@@ -33,7 +33,7 @@ class LearningRate final : public Stateful {
  private:
   const LrSchedule* schedule_;
   std::vector<OptimizerParts> optimizers_;
-  double base_lr_;  // of the first one
+  double base_lr_;  // base rate of the first optimizer
   double factor_ = 1;
   std::optional<Plateau> plateau_;
   std::optional<double> next_;  // position in the schedule after the newest step: epochs or steps

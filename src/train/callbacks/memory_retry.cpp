@@ -78,7 +78,8 @@ StepResult MemoryRetry::run(std::vector<Batch>& window) {
     try {
       auto result = run_.step.run(batches, full_weight(window.size()));
       run_.failed.reset();
-      result.micro_batches += static_cast<int64_t>(window.size()) - static_cast<int64_t>(batches.size());  // the loader's, not the pieces
+      // Counts the loader's batches, not the pieces.
+      result.micro_batches += static_cast<int64_t>(window.size()) - static_cast<int64_t>(batches.size());
       return result;
     } catch (...) {
       const auto error = translate_current_exception("Trainer");

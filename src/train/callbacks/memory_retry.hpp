@@ -1,5 +1,5 @@
-// Runs windows. With trainer.on_oom: retry, repeats a window that does not fit into memory in smaller micro-batches, from the state before
-// it, and also runs all later windows in them.
+// Runs windows. With trainer.on_oom: retry, repeats a window that does not fit into memory, from the state before it and in smaller
+// micro-batches. All later windows then run in micro-batches of that size.
 #pragma once
 
 #include <cstdint>
@@ -32,9 +32,9 @@ class MemoryRetry final : public Stateful {
   };
   explicit MemoryRetry(Context context) : run_(std::move(context)) {}
 
-  // Copies the newest micro-batch of `window` to the device. If it does not fit, returns the window to the host: from then on each
-  // micro-batch is copied just before it runs, and is divided if it still does not fit. `micro_batches`: their number in the complete
-  // window.
+  // Copies the newest micro-batch of `window` to the device. If it does not fit, moves the window to the host: from then on each
+  // micro-batch is copied just before it runs, and is divided if it still does not fit. `micro_batches`: number of micro-batches in the
+  // complete window.
   void copy_newest(std::vector<Batch>& window, int64_t micro_batches);
   StepResult run(std::vector<Batch>& window);
   // Returns the maximum number of samples in a micro-batch; 0: as the loader gives them.

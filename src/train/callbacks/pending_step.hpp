@@ -1,5 +1,5 @@
-// A step whose numbers are still being copied from the device, with the values that the host already knows. They are read one step late,
-// from a copy that was queued directly after the step, so that the host does not wait for newer work.
+// A step whose numbers are still being copied from the device, with the values that the host already knows. The numbers are read one step
+// late, from a copy that was queued directly after the step, so that the host does not wait for newer work.
 #pragma once
 
 #include <string>

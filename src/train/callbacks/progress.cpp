@@ -152,7 +152,7 @@ void Progress::on_validation_batch(TrainLoop& loop, int64_t done, std::optional<
 }
 
 void Progress::on_validation_end(TrainLoop& loop, const Scalars& metrics) {
-  if (loop.windows_per_epoch() == in_epoch_) return line_->clear();  // the line of the epoch shows them
+  if (loop.windows_per_epoch() == in_epoch_) return line_->clear();  // the line of the epoch shows the metrics
   on_stop_validation(loop, metrics);
 }
 

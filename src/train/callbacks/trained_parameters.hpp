@@ -22,7 +22,7 @@ class TrainedParameters final : public Stateful {
   // Warns once of parameters that require a gradient but are not trained.
   void warn_of_untrained();
 
-  // Empty until refresh() is called: empty means the parameters with which the run was set up.
+  // Returns an empty state until refresh() is called. An empty state means the parameters with which the run was set up.
   State state() const override;
   void load_state(const State& state) override;
 

@@ -78,8 +78,8 @@ std::optional<std::vector<Batch>> WindowSource::next(int64_t& position, double& 
   }
 }
 
-// A stream may deal out complete files, which need not have equal numbers of samples. One batch more or less is usual. The end of a
-// resumed epoch says nothing about the parts; all ranks resumed at the same position, so all or none of them are here.
+// A stream may deal out complete files, which need not have equal numbers of samples. A difference of one batch is usual. The end of a
+// resumed epoch gives no information about the parts. All ranks resume at the same position, so all of them call this function, or none.
 void WindowSource::report_unequal_parts() const {
   std::vector<double> batches(static_cast<size_t>(run_.ranks.size()));
   batches[static_cast<size_t>(run_.ranks.rank())] = static_cast<double>(taken_);

@@ -19,16 +19,17 @@
 
 namespace npu_train {
 
-/// Two values agree if max|a - b| <= atol * s + rtol * max|b|. `s` is 1 for activations, weights and the optimizer's state. For gradients
-/// it is the largest gradient of that kind (of values, of parameters), but at most 1, so that atol does not hide small gradients.
+/// Two values agree if max|a - b| <= atol * s + rtol * max|b|. `s` is 1 for activations, weights and the optimizer's state. For gradients,
+/// `s` is the largest gradient of the same kind (gradients of values, or of parameters), but at most 1, so that atol does not hide small
+/// gradients.
 struct Tolerance {
   double atol = 1e-5;
   double rtol = 1e-3;
 };
 
-/// Returns the default tolerance of a pair. It is that of the coarser of two dtypes ("torch.float32"), or of the run's computing dtype if
-/// that is even coarser (fp32 gradients of a bf16-mixed run are sums of bf16 numbers). fp32 (1e-5, 1e-3), fp16 (1e-3, 1e-2), bf16 (1e-2,
-/// 5e-2), fp64 (1e-8, 1e-6), others 0. The first number is atol.
+/// Returns the default tolerance of a pair: that of the coarser of the two dtypes, which are given as "torch.float32". It is (1e-5, 1e-3)
+/// for fp32, (1e-3, 1e-2) for fp16, (1e-2, 5e-2) for bf16, (1e-8, 1e-6) for fp64, and 0 for others; the first number is atol. A comparison
+/// uses the run's computing dtype if that is even coarser, because fp32 gradients of a bf16-mixed run are sums of bf16 numbers.
 Tolerance default_tolerance(const std::string& dtype_a, const std::string& dtype_b);
 
 struct CompareOptions {
@@ -55,9 +56,9 @@ struct ItemComparison {
   DumpItem item_a{}, item_b{};
   enum class Kind { Tensor, Statistics, Checksum, Value, OneSided, Unmatched, NotCompared } kind = Kind::Value;
   PairMetrics metrics{};  ///< Kind::Tensor
-  bool partial = false;   ///< Kind::Tensor: `metrics` covers only a part of the elements; the statistics of all are compared, too
-  /// The error for amplification: |a - b| / |b| in the L2 norm, or the largest estimate from the statistics; inf if only one side is
-  /// finite. 0: equal.
+  bool partial = false;   ///< Kind::Tensor: `metrics` covers only a part of the elements; the statistics of all elements are compared, too
+  /// The error from which amplifications are computed: |a - b| / |b| in the L2 norm, or the largest estimate from the statistics; inf if
+  /// only one side is finite. 0: equal.
   double error = 0;
   double reference_error_a = -1, reference_error_b = -1;  ///< errors of A and B relative to the reference; -1: none
   bool transposed = false;  ///< one side stores this weight as [inputs, outputs] (Conv1D of transformers): only its statistics are compared
@@ -66,9 +67,9 @@ struct ItemComparison {
   /// The error exceeds rounding, but no compared call causes it. Either it comes from calls that are not compared, or from rounding that
   /// updates amplified, or only calls that are not compared could prove that it is harmless. Does not count as failed.
   bool not_judged = false;
-  bool unreadable = false;  ///< a file with its values is damaged, missing or not a file; counts as failed
-  bool unproven = false;    ///< not finite on both sides, like the result of the step; counts as failed
-  /// Elements that `metrics` omits, because on both sides their gradient, and so the optimizer's result for them, is only rounding.
+  bool unreadable = false;  ///< the file with its values is missing, damaged or not a regular file; counts as failed
+  bool unproven = false;    ///< not finite on both sides, and the result of the step is not finite, either; counts as failed
+  /// Number of elements that `metrics` omits. On both sides their gradient, and so the optimizer's result for them, is only rounding.
   int64_t noise_elements = 0;
   std::string message{};  ///< the reason why it failed or was not compared
 };
@@ -116,9 +117,10 @@ struct StepComparison {
   int64_t other_places = 0;              ///< part of `rounding`: values that fused kernels show at another place of the network
   /// Numbers of ItemComparison::noise_elements: of weights (before and after the step), of the optimizer's state, and of gradients.
   int64_t noise_weights = 0, noise_state = 0, noise_gradients = 0;
-  double earlier_error = 0;  ///< the worst relative error of a weight that updates of earlier steps explain
+  double earlier_error = 0;  ///< noise: all elements, or the third that is known to be noise (the bias of the key)
   bool drifted = false;      ///< updates amplified the rounding of weights; see docs/compare.md
-  /// Norms for which one side probably shows another place of the network, as fused kernels do, although no compared call proves it.
+  /// Norm layers whose output on one side is probably the value at another place of the network, as with fused kernels, although no
+  /// compared call proves it.
   std::set<std::string> unproven_places{};
   /// The optimizer's step differs by more than the compared gradients explain; gradients that are not compared may explain it.
   bool unproven_update = false;

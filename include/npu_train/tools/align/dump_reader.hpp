@@ -20,7 +20,8 @@ struct DumpItem {
   std::string dtype;  ///< "torch.float32"; "" for an item that is not a tensor
   std::vector<int64_t> shape{};
   bool requires_grad = false;
-  /// Name of the parameter, if this is an operator's input that is one (the item then has the side "parameters"); "" also in older dumps.
+  /// Name of the parameter, if this item is a parameter that an operator receives as an input (its side is then "parameters"). "" for other
+  /// items, and in older dumps.
   std::string parameter{};
   std::optional<double> max{}, min{}, mean{}, norm{};
   std::string crc{};        ///< 8 hexadecimal digits; "": none
@@ -84,8 +85,8 @@ DumpStep read_dump_step(const Dump::Place& place);
 /// Whether `path` is or contains a dump.
 bool is_dump(const std::filesystem::path& path);
 
-/// Returns the folder of the dump that `path` belongs to as one of its other files or folders (stack.json, construct.json,
-/// dump_tensor_data); "" for any other path.
+/// Returns the folder of the dump to which `path` belongs, if `path` is one of the other files or folders of a dump (stack.json,
+/// construct.json, dump_tensor_data); "" for any other path.
 std::filesystem::path dump_around(const std::filesystem::path& path);
 
 }  // namespace npu_train

@@ -5,13 +5,13 @@
 ///
 ///   npu_train::Dumper dumper({.level = "module", .steps = {"0", "4-6"}, .dir = "dump"}, npu_train::dumped_model(*net));
 ///   for (...) {
-///     dumper.start();                  // begins to observe this thread's forward
+///     dumper.start();                  // begins to observe the forward pass of this thread
 ///     at::Tensor loss = ...;
-///     dumper.loss(loss);               // ends it
+///     dumper.loss(loss);               // ends the forward pass
 ///     loss.backward();
-///     dumper.stop();                   // gradients of the parameters; before they are clipped
+///     dumper.stop();                   // dumps the gradients of the parameters, before they are clipped
 ///     optimizer.step();
-///     dumper.step();                   // the files are complete
+///     dumper.step();                   // completes the files
 ///   }
 ///
 /// Layers are found without changes to the model: an operator that receives a parameter belongs to the parameter's layer, and a Model's
@@ -118,8 +118,9 @@ class Dumper : public StepObserver {
   void loss(const at::Tensor& loss);
   /// Dumps the current gradients of the parameters. Another call within a step dumps them again.
   void stop();
-  /// Dumps a value at level debug, and nothing at other levels. Before loss(), it is like named_value() (nn/layer_scope.hpp), with its
-  /// gradient if the value is the result of an operator. After loss(), the value is compared as a gradient without the loss scale.
+  /// Dumps a value at level debug, and nothing at other levels. Before loss(), the call has the effect of named_value()
+  /// (nn/layer_scope.hpp): it also dumps the gradient if the value is the result of an operator. After loss(), the value is compared as a
+  /// gradient without the loss scale.
   void save(const std::string& name, const at::Tensor& value);
   /// Ends the step.
   void step();

@@ -12,18 +12,20 @@ namespace npu_train {
 /// Metrics of a (the judged tensor) relative to b (the reference), with all sums in double precision.
 ///
 /// The compared elements are pairs of which both are finite, both are NaN, or both are the same infinity; a pair that is not finite counts
-/// as two zeros. All other pairs are counted in nonfinite_mismatch, do not enter sums, norms and means, and are outside every thousandth.
+/// as two zeros. All other pairs are counted in nonfinite_mismatch. They do not enter sums, norms and means, and do not count as close in
+/// one_thousandth and five_thousandth.
 struct PairMetrics {
   int64_t elements = 0;
-  /// a.b / (|a| |b|): 1 if both norms are at most the epsilon of float64 (2.2e-16), NaN if only one is. (msprobe returns none for a single
-  /// element; this is then 1 or -1.)
+  /// Cosine a.b / (|a| |b|). It is 1 if both norms are at most the epsilon of float64 (2.2e-16), and NaN if only one norm is. (For a single
+  /// element, msprobe returns no cosine; here it is 1 or -1.)
   double cosine = 1;
   double euclidean = 0;  ///< L2 norm of a - b
   double max_abs = 0;    ///< largest |a - b|
   double mean_abs = 0;   ///< mean |a - b| of the compared elements
   double rmse = 0;       ///< root of the mean (a - b)^2 of the compared elements
-  /// Largest |(a - b) / b|. If b is 0, an epsilon is added to a and b, as in msprobe, so that the result is |a| / epsilon: the machine
-  /// epsilon of the coarser floating dtype of the two (bfloat16 2^-7, float16 2^-10, float32 2^-23; float64 2^-52, for integers too).
+  /// Largest |(a - b) / b|. If b is 0, an epsilon is added to a and b, as in msprobe, so that the result is |a| / epsilon. The epsilon is
+  /// the machine epsilon of the coarser floating dtype of the two (bfloat16 2^-7, float16 2^-10, float32 2^-23; float64 2^-52, for integers
+  /// too).
   double max_relative = 0;
   double one_thousandth = 1;      ///< fraction of all elements whose relative error is below 0.001
   double five_thousandth = 1;     ///< fraction of all elements whose relative error is below 0.005

@@ -38,7 +38,7 @@ struct MigrationFinding {
   std::string done_by;   ///< automatic (torch_npu does it) | tool (a command or an option of npu_train) | hand
   int64_t calls = 0;     ///< number of calls of an operator in one step, in all phases
   std::vector<std::string> places{};  ///< phases and the first few layers of an operator ("forward in layer1.0")
-  double hours = 0;                   ///< hours of work, from src/tools/analyze/facts/advice.tsv: an order of magnitude
+  double hours = 0;                   ///< estimated hours of work (order of magnitude), from src/tools/analyze/facts/advice.tsv
 };
 
 struct Analysis {
@@ -53,13 +53,13 @@ struct Analysis {
   std::vector<std::string> notes;                                 ///< differences between the analysed step and the one on the chip
   double seconds = 0;                                             ///< time of all operators
 
-  /// Returns the sum over the findings.
+  /// Returns the hours of all findings.
   double hours() const;
   /// Returns ready | feasible | blocked.
   std::string verdict() const;
 };
 
-/// Looks up the operators of an inventory.
+/// Looks up the operators of an inventory in the tables, and returns the findings.
 Analysis analyze(const OperatorInventory& inventory, const ParameterSet& parameters, const AnalysisOptions& options = {});
 /// Runs a forward and backward pass of `task` on one batch, in training mode and fp32, and looks up the dispatched operators. Drops the
 /// gradients; running statistics change. Errors of the model are rethrown.
@@ -68,7 +68,7 @@ Analysis analyze(Task& task, const Batch& batch, const AnalysisOptions& options 
 Report report_of(const Analysis& analysis);
 
 /// Returns a table of the operators that the chip does not support as they are (unsupported, custom, cpu_fallback, unknown): operator,
-/// support, count (calls in one step), where, action, done_by, hours. For unsupported_operators.csv.
+/// support, count (calls in one step), where, action, done_by, hours. This is the content of unsupported_operators.csv.
 std::string unsupported_csv(const Analysis& analysis);
 
 }  // namespace npu_train

@@ -15,16 +15,17 @@
 
 namespace npu_train {
 
-/// All calls of one operator with one dtype in one phase. If operators call others, only the outermost counts: the one in the model's code.
+/// All calls of one operator with one dtype in one phase. If an operator calls others, only the outermost one counts, which is the one that
+/// the model's code calls.
 struct OperatorUse {
   std::string library, name, overload;  ///< "aten", "add", "Tensor"
   std::string phase;                    ///< forward | backward | reduce | unscale | clip | optimizer
-  std::string dtype;  ///< dtype of its first tensor, in the words of device/operator_support.hpp ("fp32"); "" without a tensor
+  std::string dtype;  ///< dtype of its first tensor, as named in device/operator_support.hpp ("fp32"); "" without a tensor
   /// The effect of autocast: "to bf16", "to fp32", "as given"; "" if it was off. Explicit casts and type promotion are not included.
   std::string autocast;
   std::vector<std::string> shapes;  ///< the first few distinct shapes of its tensors: "[8, 3, 32, 32] x [64, 3, 3, 3]"
   int64_t distinct_shapes = 0, calls = 0;
-  double seconds = 0;  ///< by the host's clock; on an asynchronous device, this is the time to launch the operator
+  double seconds = 0;  ///< measured by the host's clock; on an asynchronous device, this is the time to launch the operator
   int64_t flops = 0;
   std::vector<std::string> layers;  ///< the first few layers whose parameters it uses
   bool dynamic_shape = false;       ///< the size of its output depends on values
@@ -38,7 +39,7 @@ struct OperatorUse {
 };
 
 /// Collects operators while phases run. Attach it to a trainer (Trainer::add_observer), or call phase_begin and phase_end around parts of
-/// your own loop. It observes the calling thread and the backward passes that it starts.
+/// your own loop. Observes the calling thread and the backward passes that this thread starts.
 class OperatorInventory : public StepObserver, private OpListener {
  public:
   explicit OperatorInventory(ParameterSet parameters);
@@ -50,11 +51,11 @@ class OperatorInventory : public StepObserver, private OpListener {
 
   /// Returns the operators so far, longest first.
   std::vector<OperatorUse> uses() const;
-  /// Returns the operators that each operator called, by full name: its components on the device of the step.
+  /// Returns, for the full name of each operator, the full names of the operators that it called on the device of the step.
   const std::map<std::string, std::set<std::string>>& parts() const { return parts_; }
   /// Returns the distinct pairs [number of heads, head size] of attention operators.
   const std::vector<std::pair<int64_t, int64_t>>& heads() const { return heads_; }
-  /// Returns the widths over which losses were computed: numbers of classes or targets, which the data determine.
+  /// Returns the numbers of classes or targets over which losses were computed; the data determine these numbers.
   const std::set<int64_t>& classes() const { return classes_; }
 
  private:

@@ -18,8 +18,8 @@
 namespace npu_train {
 
 struct ProfilerOptions {
-  /// Number of windows (optimizer steps) after the first that are traced: each operator and declared layer is recorded, with the memory of
-  /// tensors after it. If there is only one window, it is traced. 0: none.
+  /// Number of traced windows (optimizer steps), not counting the first window. In a traced window, each operator and declared layer is
+  /// recorded with the memory of tensors after it. If there is only one window, it is traced. 0: no window is traced.
   int64_t traced_windows = 0;
   std::shared_ptr<const Clock> clock{};  ///< nullptr: steady_clock()
 };
@@ -47,11 +47,11 @@ struct TraceEvent {
 /// The result of a profiler.
 struct Profile {
   std::string device{};
-  int64_t windows = 0;             ///< windows after the first and the traced ones; if there are none, the traced ones; otherwise the first
-  double seconds = 0;              ///< time of the counted windows, including the time between them
-  std::optional<double> first{};   ///< seconds of the first window, which selects kernels and allocates memory, and is not counted
-  bool synchronised = false;       ///< whether the profiler waited for the device at the end of each phase
-  bool bytes_above_start = false;  ///< TraceEvent::bytes are relative to the start of the window; otherwise all bytes on the device
+  int64_t windows = 0;               ///< counted windows: untraced ones after the first; without any, the traced ones; else the first
+  double seconds = 0;                ///< time of the counted windows, including the time between them
+  std::optional<double> first{};     ///< seconds of the first window, which selects kernels and allocates memory, and is not counted
+  bool synchronised = false;         ///< whether the profiler waited for the device at the end of each phase
+  bool bytes_above_start = false;    ///< TraceEvent::bytes are relative to the start of the window; otherwise all bytes on the device
   std::vector<PhaseTime> phases{};   ///< longest first
   std::vector<TraceEvent> events{};  ///< from the traced windows, ordered by their ends
 
@@ -62,14 +62,14 @@ struct Profile {
 /// Returns sentences about phases that take more time than they should, each with a remedy; empty if there are none.
 std::vector<std::string> advice(const Profile& profile);
 
-/// Returns phases and advice; for a traced profile also the operators and layers by time, and on the page the memory of a window.
+/// Reports phases and advice. For a traced profile, adds the operators and layers by time and, only on the page, the memory of a window.
 Report report_of(const Profile& profile);
 /// Writes the events as JSON for chrome://tracing and https://ui.perfetto.dev (Trace Event Format, complete events "X" in microseconds,
 /// counters "C" in bytes).
 void write_chrome_trace(const Profile& profile, std::ostream& out);
 
-/// Returns the command that runs `program` under the device's own profiler (nsys for cuda, msprof for npu); "" for other kinds. Default for
-/// `program`: this process, with its command line.
+/// Returns the command that runs `program` under the device's own profiler (nsys for cuda, msprof for npu); "" for other kinds of devices.
+/// `program` defaults to the command line of this process.
 std::string profiler_command(const Device& device, const std::string& program = "");
 
 /// Times the phases of training steps. Attach it to a trainer (Trainer::add_observer, or `trainer.profiler` in a configuration), or call

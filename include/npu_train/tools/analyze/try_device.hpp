@@ -36,18 +36,18 @@ struct TrialReport {
 
 struct TrialOptions {
   int64_t epochs = 3;           ///< number of short epochs
-  int64_t steps_per_epoch = 4;  ///< on the same batch
+  int64_t steps_per_epoch = 4;  ///< steps in an epoch, all on the same batch
   double lr = 1e-3;             ///< learning rate of plain SGD
   double passes_below = 1e-4;   ///< limit of the outputs' error in fp32
   double noted_below = 1e-3;    ///< larger errors up to this limit pass with a note; above it, the trial fails
 };
 
 /// Runs `task` in fp32 on the CPU and then on `device` ("npu", "cuda:1", "sim_npu"): forward in evaluation mode, loss, backward, three
-/// short epochs with plain SGD, speed, outputs. A trial fails with an exception, and also if parameters were not moved, values are not
-/// finite, gradients that exist on the CPU are missing, or no parameter changes. Tensors that the model copies back to the host are a note.
-/// Speed is not judged on "cpu" and "sim_npu", which compute on this processor. The report describes a failure; later trials are not
-/// reached. The task is moved back to the CPU with its original weights. Error(Usage) for a task that does not run on the CPU, and for a
-/// name that is not a device; Error(Device) if the device fails before the task is back.
+/// short epochs with plain SGD, speed, outputs. A trial fails if an exception is thrown, parameters were not moved, values are not finite,
+/// a parameter has no gradient although it has one on the CPU, or no parameter changes. If the model copies tensors back to the host, the
+/// trial passes with a note. Speed is not judged on "cpu" and "sim_npu", which compute on this processor. The report describes a failure;
+/// later trials are not reached. Finally, the task is moved back to the CPU with its original weights. Error(Usage) if the task does not
+/// run on the CPU, or if `device` is not the name of a device; Error(Device) if the device fails before the task is back on the CPU.
 TrialReport try_device(Task& task, const Batch& batch, const std::string& device, const TrialOptions& options = {});
 
 /// Returns one line per trial, and the remedy.

@@ -10,7 +10,7 @@
 
 namespace npu_train {
 
-/// Number of pairs, or of times on a side, that a verdict needs: fewer give no interval with 95 % confidence.
+/// Least number of pairs, or of times per side, for a verdict. With fewer, no interval has 95 % confidence.
 inline constexpr int64_t kLeastForVerdict = 6;
 
 /// Seconds of repetitions of one program, in the order of measurement.
@@ -60,7 +60,7 @@ struct PairedSamples {
 /// machine affects both equally. Each call must return only when its work is complete (wait for the device).
 PairedSamples measure_alternately(const std::function<void()>& one, const std::function<void()>& other, int64_t pairs, int64_t warmup = 1);
 
-/// Runs `fn` `warmup` times, then `count` times; returns the times of the latter.
+/// Runs `fn` `warmup` times, then `count` times; returns the times of those `count` runs.
 Samples measure(const std::function<void()>& fn, int64_t count, int64_t warmup = 1);
 
 }  // namespace npu_train

@@ -27,7 +27,7 @@ enum class Verdict {
 /// Returns "OK", "WARN", "FAIL" or "-".
 const char* verdict_name(Verdict verdict);
 
-/// One check.
+/// The result of one check.
 struct Finding {
   std::string area;  ///< such as "cpu", "memory", "disk", "system", "cuda", "ascend", "hello"; findings of an area are adjacent
   std::string name;  ///< name of the check, unique in its area: "cores", "/dev/shm"
@@ -43,7 +43,7 @@ struct DoctorReport {
 
   /// Number of checks that are OK.
   size_t passed() const { return count(Verdict::Ok); }
-  /// Number of checks with a verdict: all except NotHere.
+  /// Number of checks that apply to this machine: all except NotHere.
   size_t total() const { return findings.size() - count(Verdict::NotHere); }
   size_t count(Verdict verdict) const;
   /// Returns Fail if a check fails, else Warn if one warns, else Ok.
@@ -74,7 +74,7 @@ struct HostView {
   std::filesystem::path root = "/";                                   ///< prefix of all paths
   std::map<std::string, std::string> environment;                     ///< only variables that the doctor knows; others may contain secrets
   std::function<CommandResult(const std::vector<std::string>&)> run;  ///< like run_command()
-  std::function<std::optional<FileSystemSpace>(const std::filesystem::path&)> space;  ///< at a path of this machine, `root` included
+  std::function<std::optional<FileSystemSpace>(const std::filesystem::path&)> space;  ///< free space at a path that includes `root`
   std::function<bool(const std::filesystem::path&)> may_use;  ///< whether a file can be opened for reading and writing
 
   /// Returns this machine, with HOME and the variables of this process that known_variables() (environment_lint.hpp) lists.
@@ -103,7 +103,7 @@ struct ProcessFacts {
   std::string machine;         ///< as reported by uname: "x86_64", "aarch64"
   std::string npu_train;       ///< version of npu_train
   std::string torch_headers;   ///< libtorch version that this program was compiled with: "2.13.0"
-  std::string torch_library;   ///< version that the loaded libtorch reports; "" if it does not
+  std::string torch_library;   ///< version that the loaded libtorch reports; "" if it reports none
   std::string torch_folder;    ///< folder of libtorch_cpu.so; "" if unknown (linked statically)
   bool cxx11_abi = true;       ///< _GLIBCXX_USE_CXX11_ABI
   std::string compiler;        ///< "GCC 12.2.0"
@@ -121,7 +121,7 @@ struct ProcessFacts {
 /// `torch_headers`: the version with which the programs were compiled.
 ProcessFacts process_without_libtorch(const std::string& torch_headers);
 
-/// Checks model, vector instructions, cores and the quota of the control group, threads, NUMA and low precision. x86 and aarch64.
+/// Checks model, vector instructions, cores and the quota of the control group, threads, NUMA and low precision, on x86 and aarch64.
 std::vector<Finding> check_cpu(const HostView& host, const ProcessFacts& process);
 
 /// Checks memory and swap, the limit of the control group, /dev/shm and ulimits.
@@ -134,7 +134,7 @@ std::vector<Finding> check_disk(const HostView& host, const std::string& folder,
 /// Checks operating system, kernel, compiler, and libtorch's version and ABI.
 std::vector<Finding> check_system(const HostView& host, const ProcessFacts& process);
 
-/// Checks driver, runtime, device nodes, and GPUs with compute capability, bf16 and TF32. Returns one finding "not here" on a machine
+/// Checks driver, runtime, device nodes, and the compute capability, bf16 and TF32 of the GPUs. Returns one finding "not here" on a machine
 /// without a GPU.
 std::vector<Finding> check_cuda(const HostView& host, const ProcessFacts& process);
 

@@ -13,8 +13,8 @@ struct LaunchOptions {
   std::vector<std::string> restart_command{};  ///< the command for restarts; empty: `command`
   int nproc = 2;                               ///< number of ranks, 1 to kMaxRanks
   int max_restarts = 0;                        ///< number of times that all ranks are restarted after a failure
-  /// Above 0: a restart omits at least as many ranks as failed. It keeps a number that divides `nproc`, so that the program can keep its
-  /// global batch, and that is at least this one. 0: a restart keeps all ranks.
+  /// 0: a restart keeps all ranks. Above 0: a restart omits at least as many ranks as failed. The number of remaining ranks is at least
+  /// `min_nproc` and divides `nproc`, so that the program can keep its global batch.
   int min_nproc = 0;
   std::chrono::milliseconds grace = std::chrono::seconds(60);       ///< time from the first failure until the other ranks get SIGTERM
   std::chrono::milliseconds kill_after = std::chrono::seconds(10);  ///< time from SIGTERM until SIGKILL
@@ -24,9 +24,9 @@ struct LaunchOptions {
 
 /// The end of a run.
 struct LaunchResult {
-  int exit_code = 0;      ///< for the calling program
+  int exit_code = 0;      ///< exit code that the calling program should return
   std::string message{};  ///< names the rank, the host and the cause of a failure; "" after success and after a stop by a signal
-  bool hung = false;      ///< every rank that failed had lost another rank, and that one did not end
+  bool hung = false;      ///< the ranks that failed had lost another rank that did not end by itself; no other failure occurred
 };
 
 /// Runs `command` as ranks 0 to nproc - 1 with the variables of torchrun, and returns when all have ended. Call it from a single-threaded
@@ -36,10 +36,10 @@ struct LaunchResult {
 /// ignored), SIGUSR1, SIGUSR2 or SIGXCPU is forwarded to every rank once; a SIGINT or SIGTERM a second or more later kills them. No process
 /// remains: ranks and store die with this process, and processes that a rank started die with the rank.
 ///
-/// The exit code is 0 if every rank ended with 0, otherwise the first one that is not 9 (another rank failed). A rank that died by a signal
-/// that this process did not send counts as 9. A rank that is stopped when another one fails is killed. After a failure the ranks are
-/// restarted if another attempt may succeed: not after a usage error (2), a divergence (5), a failed check (7) or a stop by a signal. The
-/// variable NPU_TRAIN_FIRST_WORLD_SIZE is the number of ranks of the first start.
+/// The exit code is 0 if every rank ended with 0, otherwise the first exit code other than 9 (9: another rank failed). A rank that died by
+/// a signal that this process did not send counts as 9. A rank that is stopped (SIGSTOP) when another one fails is killed. After a failure
+/// the ranks are restarted if another attempt may succeed, which excludes a usage error (2), a divergence (5), a failed check (7) and a
+/// stop by a signal. The variable NPU_TRAIN_FIRST_WORLD_SIZE is the number of ranks of the first start.
 ///
 /// Error(Usage) for options out of range and a program that cannot be run; Error(Device) if the system provides no process or socket.
 LaunchResult launch_ranks(const LaunchOptions& options);

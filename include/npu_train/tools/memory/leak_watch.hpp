@@ -27,9 +27,9 @@ struct ProcessUse {
 /// Reads /proc/self and the device's allocator. Takes well below a millisecond.
 ProcessUse process_use(const Device& device);
 
-/// Returns the growth per step of the readings (step, value) if it is steady: the medians of all four quarters rise, a straight line
-/// explains the growth, and it is at least `least`. Returns nullopt for a resource that only warms up, jumps once or oscillates. The growth
-/// is the Theil-Sen slope, which is the median over all pairs.
+/// Returns the growth per step of the readings (step, value) if it is steady: the medians of the four quarters of the readings rise, a
+/// straight line explains the growth, and the growth is at least `least`. Returns nullopt for a resource that only warms up, jumps once or
+/// oscillates. The growth is the Theil-Sen slope, which is the median of the slopes of all pairs of readings.
 std::optional<double> steady_growth(const std::vector<std::pair<double, double>>& samples, double least);
 
 /// Reads the resources every 10 steps (every 50 after step 200). From step 200 on, warns once about each kind that has grown steadily over

@@ -21,9 +21,9 @@ struct MemoryPeak {
   int64_t reserved = 0;   ///< bytes that a caching allocator reserves on the device for them
   std::string phase, layer;
   MemoryByUse uses{};                                        ///< parts of `allocated`
-  std::vector<std::pair<std::string, int64_t>> activations;  ///< kept by the forward pass, by layer in forward order
+  std::vector<std::pair<std::string, int64_t>> activations;  ///< bytes that the forward pass keeps, by layer in forward order
   std::vector<std::pair<std::string, int64_t>> phases;       ///< peak in each phase
-  std::vector<std::pair<std::string, int64_t>> timeline;     ///< phase and allocated bytes, block by block
+  std::vector<std::pair<std::string, int64_t>> timeline;     ///< phase and allocated bytes after each event
 };
 
 /// The reserved memory of a caching allocator.
@@ -33,7 +33,7 @@ struct AllocatorGaps {
   int64_t largest = 0;   ///< the largest gap
 };
 
-/// Simulates libtorch's caching allocator, on a device without a limit, up to the first `events` events of a step.
+/// Replays the first `events` events of a step in a simulation of libtorch's caching allocator, on a device without a limit.
 AllocatorGaps planned_gaps(const ResidentMemory& resident, const MemoryTrace& trace, size_t events);
 
 /// The memory of a step as a function of its batch.
@@ -51,8 +51,8 @@ class MemoryModel {
   void add_resident(MemoryUse use, int64_t bytes) { resident_.tensors.emplace_back(use, bytes); }
 
   MemoryPeak peak(int64_t batch) const;
-  /// Whether the step fits on a device with `bytes`. Counts the blocks of a caching allocator that frees its unused blocks before it fails
-  /// or, with `exact`, only the bytes of tensors.
+  /// Returns whether the step fits on a device with `bytes` of memory. Counts the memory that a caching allocator reserves, which frees its
+  /// unused blocks before a request fails. With `exact`, counts only the bytes of tensors.
   bool fits(int64_t batch, int64_t bytes, bool exact = false) const;
   /// Returns the largest batch that fits; 0 if not even one sample does.
   int64_t largest_batch(int64_t bytes, bool exact = false) const;
@@ -111,9 +111,9 @@ struct MemoryPredictionOptions {
 };
 
 /// Predicts the memory of a run. Runs three steps with 2 or 3 samples on the configuration's device (`auto`: an accelerator if available,
-/// otherwise the simulated NPU) and writes no file. A step with 1 sample would not be typical: sums over the batch and BatchNorm are
-/// special cases. If the simulated NPU is not loaded yet, call this before the first backward pass of the process, at which autograd counts
-/// the devices. Errors of the configuration, the data and the model are rethrown; those of a variant are reported in its row.
+/// otherwise the simulated NPU) and writes no file. A step with 1 sample would not be typical, since sums over the batch and BatchNorm are
+/// special cases then. If the simulated NPU is not loaded yet, call this before the first backward pass of the process, at which autograd
+/// counts the devices. Errors of the configuration, the data and the model are rethrown; those of a variant are reported in its row.
 MemoryPrediction predict_memory(const RunConfig& config, const MemoryPredictionOptions& options = {}, const Parts& parts = builtin_parts());
 
 /// Returns the memory of one configuration's step as a function of its batch.
@@ -124,7 +124,7 @@ MemoryModel measure_memory(const RunConfig& config, const Parts& parts = builtin
 std::string fitting_overrides(const RunConfig& config, int64_t hbm, const Parts& parts = builtin_parts());
 
 /// Returns the first of zero1, zero2 and zero3 with which `ranks` devices of `hbm` bytes can train the configuration, as
-/// "trainer.strategy=zero2 on 8 ranks"; "" if none suffices. `overrides`: in that case, also tries each of them with the overrides of
+/// "trainer.strategy=zero2 on 8 ranks"; "" if none suffices. `overrides`: if none suffices alone, also tries each one with the overrides of
 /// fitting_overrides().
 std::string fitting_strategy(const RunConfig& config, int64_t hbm, int ranks, bool overrides, const Parts& parts = builtin_parts());
 
@@ -132,7 +132,7 @@ std::string fitting_strategy(const RunConfig& config, int64_t hbm, int ranks, bo
 struct MemoryCheck {
   int64_t batch = 0, predicted = 0, measured = 0;  ///< peak bytes of tensors on the device
 
-  /// Error relative to the measured memory: 0.05 is 5 % too much.
+  /// Error relative to the measured memory: 0.05 means that the prediction is 5 % too high.
   double error() const { return static_cast<double>(predicted) / static_cast<double>(measured) - 1; }
 };
 

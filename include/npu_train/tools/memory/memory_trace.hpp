@@ -63,21 +63,21 @@ struct MemoryTrace {
   std::vector<MemoryBlock> blocks;
   std::vector<MemoryEvent> events;
   std::vector<std::string> layers;
-  std::vector<LayerRecord> last_layers;                 ///< the last five, the latest one last
+  std::vector<LayerRecord> last_layers;                 ///< records of the last five layers, the latest one last
   int64_t refused = 0;                                  ///< bytes of the request that the device's allocator refused; 0: none
   size_t refused_at = 0;                                ///< number of events before the refusal
   int64_t refused_allocated = 0, refused_reserved = 0;  ///< state of the allocator at that time
   int phase = -1;                                       ///< phase at the end, or when memory was refused
   std::string layer;                                    ///< layer at that time
 
-  /// Returns the sums over the blocks that are live after the first `events` events.
+  /// Returns the bytes, by use, of the blocks that are live after the first `events` events.
   MemoryByUse live_after(size_t events) const;
   /// Returns the index of the event after which the live memory is largest; 0 without events.
   size_t peak_event() const;
 };
 
-/// The tensors that persist between steps; shared memory counts once. These are the tensors of the task, the optimizer's parameters if they
-/// are other tensors, the optimizer's state, and averages.
+/// The tensors that persist between steps; memory that several tensors share counts once. These are the tensors of the task, the
+/// optimizer's parameters if they are other tensors, the optimizer's state, and averages.
 struct ResidentMemory {
   std::vector<std::pair<MemoryUse, int64_t>> tensors;
 
@@ -89,11 +89,12 @@ struct ResidentMemory {
   std::vector<const void*> seen_;
 };
 
-/// Records the memory of `device` that is allocated during this object's lifetime by the thread that constructs it and by the backward
-/// passes that this thread starts. Destroy it in the same thread. A thread can have only one OpObserver.
+/// Records the memory that is allocated on `device` during this object's lifetime, by the thread that constructs the object and by the
+/// backward passes that this thread starts. Destroy the object in the same thread. A thread can have only one OpObserver.
 class MemoryRecorder : public StepObserver, private OpListener {
  public:
-  /// `updated`: the optimizer's parameters, if they are not the task's. `resident`: on the CPU, initial value of LayerRecord::allocated.
+  /// `updated`: the optimizer's parameters, if they are other tensors than the task's parameters. `resident`: the initial value of
+  /// LayerRecord::allocated, used only on a CPU.
   MemoryRecorder(Task& task, const Device& device, const ParameterSet& updated = {}, int64_t resident = 0);
   ~MemoryRecorder() override;
 

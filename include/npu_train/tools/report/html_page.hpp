@@ -26,8 +26,8 @@ struct HtmlTable {
     std::optional<double> sort{};  ///< sort key of the row; default: the text or, in a numeric column, the number in it
     Tone tone = Tone::Plain;
 
-    /// A cell with the text short_number(value, digits), sorted by the value. NaN sorts as larger than all numbers, since users look for
-    /// it.
+    /// Returns a cell with the text short_number(value, digits) that is sorted by the value. NaN sorts as larger than all numbers, since
+    /// users look for it.
     static Cell number(double value, Tone tone = Tone::Plain, int digits = 4);
   };
 
@@ -41,8 +41,8 @@ struct HtmlGallery {
   struct Picture {
     std::string file;               ///< the bytes of a PNG or JPEG file; "": there is no picture, and `lines` say why
     int64_t height = 0, width = 0;  ///< in pixels of the file
-    int64_t scale = 1;              ///< size on the page in pixels of the file; enlarged pixels keep their edges
-    /// Below the picture: names with values, such as classes with probabilities. An empty value has no column.
+    int64_t scale = 1;              ///< magnification on the page; magnified pixels keep their edges
+    /// Lines below the picture, each a name with a value, such as a class with its probability. An empty value is not shown.
     std::vector<std::pair<std::string, std::string>> lines{};
   };
   /// One picture, or several side by side.
@@ -54,7 +54,7 @@ struct HtmlGallery {
   };
 
   std::string title{};
-  std::string group_name{};  ///< the meaning of a group: "class"
+  std::string group_name{};  ///< what the groups are, such as "class"
   std::vector<Item> items{};
 };
 
@@ -77,11 +77,11 @@ class HtmlPage {
   void plot(const LinePlot& plot);
   void bars(const BarPlot& plot);
   void histogram(const Histogram& histogram);
-  /// Adds a table without columns that are empty or "-" in every row. On a narrow screen, a table that does not fit shows its rows as
-  /// blocks. Of more than 200 rows, the first 200 are shown until the reader requests all. Error(Usage) if the number of cells of a row
-  /// differs from the number of columns.
+  /// Adds a table. A column that is empty or "-" in every row is omitted. On a narrow screen, a table that does not fit shows its rows as
+  /// blocks. If there are more than 200 rows, the first 200 are shown until the reader requests all. Error(Usage) if the number of cells of
+  /// a row differs from the number of columns.
   void table(const HtmlTable& table);
-  /// The pictures are a part of the page. All of them are shown if the page's script does not run.
+  /// Adds pictures, whose files become a part of the page. All of them are shown if the page's script does not run.
   void gallery(const HtmlGallery& gallery);
 
   /// Returns the complete document, with the same bytes for the same content.
@@ -96,17 +96,17 @@ class HtmlPage {
   bool in_plots_ = false;
 };
 
-/// The origin of a page: the last line of each page that a program writes.
+/// The origin of a page, which is shown at the end of each page that a program writes.
 struct PageOrigin {
   std::string date;     ///< "2026-05-31 17:04 UTC"
   std::string command;  ///< command that wrote the page; may be empty
   std::string version;  ///< version of the library
 
-  /// Returns the origin of this process at this time.
+  /// Returns the origin of a page that this process writes now.
   static PageOrigin here();
 };
 
-/// Returns HtmlPage::str() with a footer that names the origin.
+/// Returns `page`, the result of HtmlPage::str(), with a footer that names the origin.
 std::string with_origin(const std::string& page, const PageOrigin& origin);
 
 /// Writes a page with the origin of this process, like write_file_atomic().

@@ -38,12 +38,12 @@ ReportValue number_value(double value, int digits);
 ReportValue bytes_value(ReportValue bytes);
 /// Shows 0.123 as "12.3 %".
 ReportValue share_value(double share, int digits = 3);
-/// Shows the same value, but NaN as null and "-".
+/// Returns null, shown as "-", for NaN, and otherwise the same value.
 ReportValue unless_nan(ReportValue value);
 /// Shows the same value in the colour of a judgement.
 ReportValue toned(ReportValue value, Tone tone);
 
-/// The forms for people in which something appears.
+/// The forms for people that contain a part of a report.
 enum class ReportIn { All, Text, Page };
 
 /// A value with its key in JSON and its name for people. A key of "" leaves it out of JSON, a name of "" leaves it out of the other forms.
@@ -63,23 +63,23 @@ inline ReportField shown(std::string name, ReportValue value) { return {"", std:
 inline ReportField in_text(ReportField field) { return {field.key, field.name, std::move(field.value), ReportIn::Text}; }
 inline ReportField on_page(ReportField field) { return {field.key, field.name, std::move(field.value), ReportIn::Page}; }
 
-/// Rows of fields. A column consists of the fields of one name.
+/// Rows of fields. A column consists of the fields with the same name.
 struct ReportTable {
-  /// The layout in the text; a page always has a table. A list has rows of sentences: a mark, a name, a text, and named details, as in
+  /// The layout of the text form; a page always has a table. In a list, a row has a mark, a name, a text and named details, as in
   ///
   ///     WARN  threads: 64 threads on 4 cores
   ///           fix: export OMP_NUM_THREADS=4
   ///
-  /// A GroupedList has the first field as a heading above all rows with the same value.
+  /// A GroupedList shows the first field as a heading above the rows that have the same value in it.
   enum class Layout { Table, List, GroupedList };
 
   std::string title{};
   Layout layout = Layout::Table;
   bool apart = false;  ///< a list has a blank line between its rows
   std::vector<std::vector<ReportField>> rows{};
-  size_t text_rows = 0;  ///< most rows in the text; 0: all
-  size_t all = 0;        ///< number of rows if some are left out
-  std::string order{};   ///< "worst first": the order that the text names if rows are left out
+  size_t text_rows = 0;  ///< maximum number of rows in the text; 0: all
+  size_t all = 0;        ///< total number of rows, if some of them are not in `rows`
+  std::string order{};   ///< order of the rows, such as "worst first", which the text names if rows are left out
 
   void add(std::vector<ReportField> row) { rows.push_back(std::move(row)); }
   /// Returns an array with an object for each row that has keys.
@@ -97,7 +97,7 @@ class Report {
   /// `title`: heading of the page. `document`: the first keys of the JSON document.
   explicit Report(std::string title, Json document = Json::object()) : title_(std::move(title)), json_(std::move(document)) {}
 
-  /// Sets the width that tables are fitted to if text() gets none. It is meant for rows of dozens of numbers.
+  /// Sets the width that tables are fitted to if text() is called without one. It is for tables whose rows have dozens of numbers.
   void fit_to(size_t width) { width_ = width; }
   /// Adds keys to the JSON document only.
   void data(std::vector<std::pair<std::string, Json>> members);
@@ -115,8 +115,8 @@ class Report {
   void heading(std::string text, ReportIn in = ReportIn::Page);
   /// Adds a table. `key`: the key of the rows in JSON; "": not in JSON.
   void table(const std::string& key, ReportTable table, ReportIn in = ReportIn::All);
-  /// Adds a table, or the value of `key`, that is made only for a form that shows it, for results with many rows. Objects that `make`
-  /// refers to must outlive the report.
+  /// Adds a table, a text, or the value of `key`, which `make` creates only for a form that shows it. Use this for results with many rows.
+  /// Objects that `make` refers to must outlive the report.
   void late_table(MakeTable make, ReportIn in);
   void late_text(MakeText make);
   void late_data(std::string key, std::function<Json()> make) { late_.emplace_back(std::move(key), std::move(make)); }
@@ -124,8 +124,8 @@ class Report {
   void plot(std::variant<LinePlot, BarPlot, Histogram> plot);
   void gallery(HtmlGallery gallery) { blocks_.push_back({ReportIn::Page, std::move(gallery)}); }
 
-  /// Returns all lines. Tables are fitted to `width` columns; 0: to those of fit_to(), or to any width. `rows`: limit for tables with
-  /// `text_rows`; 0: all.
+  /// Returns all lines. Tables are fitted to `width` columns; if it is 0, to the width of fit_to(), if any. `rows` replaces the limit of
+  /// tables that have `text_rows`; 0: all rows.
   std::string text(size_t width = 0, std::optional<size_t> rows = {}) const;
   std::string html() const;
   Json json() const;

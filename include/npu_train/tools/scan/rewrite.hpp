@@ -13,10 +13,10 @@ namespace npu_train {
 
 struct RewriteOptions {
   ScanOptions scan{};
-  /// Also replaces torch.nn.DataParallel by one process for each NPU: DistributedDataParallel on the device LOCAL_RANK, samplers that
-  /// divide shuffled data among the ranks and get the epoch, files that only rank 0 writes. The copy gets npu_distributed.py, which the
-  /// changed files import, and run_distributed.sh. A project that starts several processes itself, or has no DataParallel, is rewritten
-  /// without this.
+  /// Also replaces torch.nn.DataParallel by one process for each NPU. The changed code uses DistributedDataParallel on the device
+  /// LOCAL_RANK, and samplers that divide shuffled data among the ranks and are given the epoch; only rank 0 writes files. The copy gets
+  /// npu_distributed.py, which the changed files import, and run_distributed.sh. A project that starts several processes itself, or has no
+  /// DataParallel, is rewritten without this.
   bool distributed = false;
 };
 
@@ -28,7 +28,7 @@ struct Rewrite {
   std::string launcher;         ///< the script in the copy that starts one process for each NPU; "": not written
   std::string not_distributed;  ///< the reason why a requested launcher was not written; "" otherwise
   std::vector<std::string>
-      by_hand;  ///< places for ranks that only a person can change, as "file:line: text: advice", by line of the copy; at most 100
+      by_hand;  ///< places that only a person can adapt to several ranks, as "file:line: text: advice" with lines of the copy; at most 100
   std::vector<std::string> left_out;  ///< omitted entries with the reason: links out of the project, pipes, sockets; at most 100
   SourceScan remaining;               ///< scan of the copy: the remaining manual changes
 };

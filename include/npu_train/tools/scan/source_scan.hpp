@@ -44,7 +44,7 @@ enum class DoneBy {
 /// Returns "nobody", "automatic", "tool" or "hand".
 const char* to_string(DoneBy done_by);
 
-/// One place. Texts and paths are safe to display: bytes that are not UTF-8 and terminal controls are escaped.
+/// A finding at one place. Texts and paths are safe to display: bytes that are not UTF-8 and terminal controls are escaped.
 struct SourceFinding {
   std::string file;              ///< relative to the scanned folder
   int64_t line = 0, column = 0;  ///< from 1, columns in code points
@@ -113,10 +113,10 @@ struct SourceScan {
   int64_t places = 0;                              ///< places of all rules, including those that were only counted
   std::map<DoneBy, int64_t> done_by{};             ///< places by who makes the change
   int64_t files = 0, lines = 0;                    ///< source text that was read
-  int64_t other_files = 0;                         ///< files that are not source text by their names
-  int64_t binary_files = 0;                        ///< files that are source text by their names, but not by their content
+  int64_t other_files = 0;                         ///< files whose names are not those of source text
+  int64_t binary_files = 0;                        ///< files with names of source text, but with binary content
   int64_t folders_skipped = 0;                     ///< version control, builds, caches, virtual environments
-  int64_t links = 0;                               ///< not followed; targets inside the folder are read by their own names
+  int64_t links = 0;                               ///< not followed; a target inside the folder is read under its own name
   std::string serves_npu;                          ///< "file:line" of code for NPUs (torch.npu, torch_npu, torch.accelerator); "": none
   std::string starts_ranks;        ///< "file:line" of code that starts several processes itself (init_process_group); "": none
   std::vector<std::string> notes;  ///< notes on files that are too large, unreadable or have another encoding; at most 100
@@ -146,7 +146,7 @@ Report report_of(const SourceScan& scan);
 std::string to_csv(const SourceScan& scan);
 
 /// Returns a table of the operators that an NPU does not support as they are (rules unsupported-api and fallback-api): operator, support,
-/// count (places), where (the first few, as file:line), action, done_by, hours. For unsupported_operators.csv.
+/// count (places), where (the first few, as file:line), action, done_by, hours. This is the content of unsupported_operators.csv.
 std::string unsupported_csv(const SourceScan& scan);
 
 }  // namespace npu_train

@@ -1,5 +1,5 @@
-/// Proves that a device or a precision computes the same as another: the same weights and inputs on both, compared from the outputs down to
-/// single layers, gradients and the weights after a step.
+/// Proves that one device or precision computes the same as another. Both get the same weights and inputs; the outputs, the outputs of
+/// single layers, the gradients and the weights after a step are compared.
 ///
 ///   PrecisionValidator validator({.samples = 100});
 ///   RunConfig npu = config, cpu = config;
@@ -11,12 +11,12 @@
 ///
 ///     max|a - b| <= max(atol + rtol * max|b|, max|b' - b|)
 ///
-/// and non-finite values are at the same positions. The scale is the largest magnitude of the tensor, not the single element: an element
-/// near 0 is a sum whose terms cancelled, and its rounding error has the size of the terms. b' is the result of the reference after a
-/// random change of every weight by up to `noise` roundings. A rounding is a unit in the last place of the coarser of the two dtypes, times
-/// 16 in fp32, whose sums are rounded as well. Different kernels may change this network by this amount, however badly conditioned a
-/// gradient is; a fault changes it by more. (Higham, "Accuracy and Stability of Numerical Algorithms", 1.5: the forward error is at most
-/// the condition times the backward error.)
+/// and non-finite values are at the same positions. The scale is the largest magnitude of the tensor, not that of the single element,
+/// because an element near 0 is a sum whose terms cancelled, and its rounding error depends on the size of the terms. b' is the result of
+/// the reference after a random change of every weight by up to `noise` roundings. A rounding is a unit in the last place of the coarser of
+/// the two dtypes, times 16 in fp32, whose sums are rounded as well. Different kernels may change a result by as much as b' differs from b,
+/// even if a gradient is badly conditioned; a fault changes it by more. (Higham, "Accuracy and Stability of Numerical Algorithms", 1.5: the
+/// forward error is at most the condition times the backward error.)
 #pragma once
 
 #include <cstdint>
@@ -45,8 +45,8 @@ struct PrecisionValidatorOptions {
   int64_t samples = 100;                                        ///< samples whose outputs are compared; fewer if the data set has fewer
   int64_t layers_every = 10;                                    ///< every n-th sample runs alone and has its layers compared; 0: none
   std::vector<std::string> layer_types = {"Linear", "Conv2d"};  ///< classes of the compared layers, with the names of Task::module_types()
-  /// Layers by name instead of by class; '*' matches anything. For two forms of a model, "NAME=OTHER" compares layer NAME of the judged one
-  /// with OTHER of the reference.
+  /// Layers by name instead of by class; '*' matches anything. For two forms of a model, "NAME=OTHER" compares layer NAME of the judged
+  /// form with layer OTHER of the reference.
   std::vector<std::string> layer_names{};
   double flag_above = 1e-4;  ///< value of |a - b| above which a layer is flagged, unless rounding explains more
   double rtol = 1e-5;
@@ -67,7 +67,7 @@ struct ValidationCheck {
   double relative = 0;   ///< max_diff / max|b|; 0 if both are 0
   double allowed = 0;    ///< limit of max_diff
   bool passed = true;
-  std::string worst{};  ///< tensor, sample or step of these numbers
+  std::string worst{};  ///< tensor, sample or step to which these numbers belong
   std::string note{};   ///< facts that the numbers do not show
 };
 
@@ -87,7 +87,7 @@ struct ValidatedTensor {
 struct ValidatedSide {
   std::string device, precision;
   std::string dtype;       ///< dtype in which the forward pass computes: fp32, bf16, fp16
-  bool emulated = false;   ///< fp32 kernels that round emulate that dtype
+  bool emulated = false;   ///< this dtype is emulated by fp32 kernels that round
   bool saturates = false;  ///< an overflow results in the largest number, not inf
   std::string str() const;
 };
@@ -95,7 +95,7 @@ struct ValidatedSide {
 struct ValidationReport {
   ValidatedSide judged, reference;
   double rtol = 0, atol = 0;     ///< the values used
-  std::string tolerance_source;  ///< "given", or the dtype that determined the values
+  std::string tolerance_source;  ///< "from the options" or, if the dtype determined the values, "for bf16"
   double noise = 0;
   int64_t samples = 0;  ///< number of compared samples
   /// Over the samples: the mean of their largest differences, the mean of their mean differences, and the largest difference.
@@ -131,7 +131,7 @@ struct FormsReport {
   SpeedRatio speed;                       ///< speed of the form relative to the original
   std::vector<std::string> converted{};   ///< weights of the form that were converted from other weights of the original
   std::vector<ValidatedTensor> layers{};  ///< layers of both forms, in forward order
-  std::vector<FormsEpoch> epochs{};       ///< training with AdamW
+  std::vector<FormsEpoch> epochs{};       ///< mean losses of the training with AdamW
   double largest_loss_difference = 0;     ///< over the epochs, relative to the original's loss
   bool outputs_agree = false, layers_agree = true, training_agrees = true;
   std::vector<std::string> notes{};
@@ -148,9 +148,9 @@ class PrecisionValidator {
   /// Error(Usage) for invalid numbers.
   explicit PrecisionValidator(PrecisionValidatorOptions options = {});
 
-  /// Builds both runs, gives both the weights and the data of the reference, and compares them. They may differ in any option that does not
-  /// change the model's parameters: device, precision, kernels. No file is written. Both draw random masks on the host (rng: portable),
-  /// since otherwise dropout would differ between devices.
+  /// Builds both runs, gives both the weights and the data of the reference, and compares them. The two runs may differ in any option that
+  /// does not change the model's parameters: device, precision, kernels. No file is written. Both draw random masks on the host (rng:
+  /// portable), since otherwise dropout would differ between devices.
   ///
   /// Error(Usage) if both configurations are the same, or if the model has no layer of `layer_types`; Error(Checkpoint) if their models
   /// differ; errors of a device are rethrown.
@@ -159,11 +159,11 @@ class PrecisionValidator {
   /// Compares `form` with `original`, two models that compute the same with different layers (for example one fused projection of query,
   /// key and value, or three separate ones). The original's weights are converted (models/weights.hpp) and copied into the form. Both get
   /// one random batch, with which their outputs and layers are compared. Both are timed alternately, and trained on the same random batches
-  /// with AdamW. `config` determines device, precision, task, seed and threads; `original_config` those of the original, if they differ. No
-  /// data are opened.
+  /// with AdamW. `config` determines device, precision, task, seed and threads; with two configurations, each one determines those of its
+  /// model. No data are opened.
   ///
-  /// The original keeps its weights, the form has the converted ones; both modules stay on the device. Error(Checkpoint) if the weights
-  /// cannot be converted; Error(Usage) for `layer_names` that match no layer.
+  /// Afterwards, the original has its previous weights and the form has the converted ones; both modules are still on the device.
+  /// Error(Checkpoint) if the weights cannot be converted; Error(Usage) for `layer_names` that match no layer.
   FormsReport compare_forms(const Model& form, const Model& original, const RunConfig& config = {},
                             const Parts& parts = builtin_parts()) const;
   FormsReport compare_forms(const Model& form, const RunConfig& form_config, const Model& original, const RunConfig& original_config,

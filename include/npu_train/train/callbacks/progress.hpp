@@ -51,7 +51,7 @@ class Progress final : public Callback {
   int64_t every_;
   std::unique_ptr<detail::ProgressLine> line_;
   double started_ = -1;      // start of the run in this process
-  int64_t windows_ = 0;      // processed since then
+  int64_t windows_ = 0;      // windows processed since then
   int64_t in_epoch_ = 0;     // windows of the epoch, including those before a resume
   int64_t steps_timed_ = 0;  // windows of the epoch that were timed in this process
   int64_t skipped_ = 0;      // skipped steps that were reported in this process

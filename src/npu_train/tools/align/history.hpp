@@ -19,7 +19,7 @@ struct HistoryColumns {
 /// Parses "step=iter,loss=train_loss". Error(Usage) for other texts.
 HistoryColumns parse_history_columns(const std::string& text);
 
-/// The rows to read from a log that has both kinds, as our metrics.csv.
+/// The rows to read from a log that has both kinds, such as our metrics.csv.
 enum class HistoryRows { Steps, Epochs };
 
 /// The training steps of one run that have a loss.
@@ -32,7 +32,7 @@ struct History {
   std::map<std::string, std::vector<double>> others;  ///< all other numeric columns; one value per step, NaN if not logged
   bool of_epochs = false;                             ///< the losses are means over complete epochs
   bool of_end = false;             ///< the only loss is the validation loss at the end of the run, which ended in its first epoch
-  std::vector<int64_t> skipped;    ///< for each skipped attempt in our metrics.csv: the steps taken before it
+  std::vector<int64_t> skipped;    ///< for each skipped attempt in our metrics.csv: the number of steps taken before it
   std::vector<std::string> notes;  ///< notes on rows that were omitted, sorted or truncated
 };
 
@@ -44,11 +44,12 @@ struct History {
 ///   JSON lines      one object per line
 ///   a run's folder  its metrics.csv, history.json or trainer_state.json
 ///
-/// If a column phase, mode or split contains "train" in some rows, the other rows are omitted; `rows` selects those of "epoch" instead,
-/// which are also used if there are no others. Our history.json of a run that ended in its first epoch contains only the validation loss at
-/// its end. If a step has several rows, they are merged, and the last value counts; rows out of order are sorted. Steps that restart in
-/// each epoch are numbered consecutively. A truncated file is read up to its last complete row. `notes` records all of this. Error(Data) if
-/// there is no such file, no column of steps or losses (the message lists the existing ones) or no row, and if steps are not integers.
+/// If a column phase, mode or split contains "train" in some rows, the other rows are omitted. HistoryRows::Epochs selects the rows with
+/// "epoch" instead, which are also used if no row has "train". Our history.json of a run that ended in its first epoch contains only the
+/// validation loss at its end. If a step has several rows, they are merged, and the last value counts; rows out of order are sorted. Steps
+/// that restart in each epoch are numbered consecutively. A truncated file is read up to its last complete row. `notes` records all of
+/// this. Error(Data) if there is no such file, no column of steps or losses (the message lists the existing ones) or no row, and if steps
+/// are not integers.
 History read_history(const std::filesystem::path& path, const HistoryColumns& columns = {}, HistoryRows rows = HistoryRows::Steps);
 
 /// The condition under which two curves agree.
@@ -58,7 +59,7 @@ History read_history(const std::filesystem::path& path, const HistoryColumns& co
 /// steps is at most 2 %. It must also hold for the last quarter alone, where errors have accumulated.
 struct HistoryOptions {
   double mean_rtol = 0.02;  ///< for the means over all common steps and over the last quarter; these two decide
-  double step_rtol = 0.05;  ///< for one step; shows where curves diverge, but decides nothing: single batches scatter once weights differ
+  double step_rtol = 0.05;  ///< for one step; shows where curves diverge; does not decide, since single batches scatter once weights differ
   double lr_rtol = 1e-6;    ///< relative to the larger rate; each step decides, since rates are computed and do not scatter
   int64_t shift = 0;        ///< added to the steps of B: 1 if B counts from 0 and A from 1
 };
@@ -77,7 +78,7 @@ struct HistoryComparison {
   std::vector<HistoryRow> rows;             ///< steps that both have
   std::vector<int64_t> only_a, only_b;      ///< steps of one side only
   double mean_relative = 0;                 ///< over the rows that are finite on both sides; NaN if there are none
-  double last_quarter_relative = 0;         ///< the same over the last quarter of all rows
+  double last_quarter_relative = 0;         ///< mean relative difference in the last quarter of all rows
   double max_relative = 0;                  ///< inf if only one side is finite at a step
   int64_t max_step = 0;                     ///< step of the maximum
   double last_mean_a = 0, last_mean_b = 0;  ///< mean losses of the last quarter
@@ -87,7 +88,7 @@ struct HistoryComparison {
   std::optional<int64_t> first_not_finite;  ///< first step where only one side is not finite
   std::optional<int64_t> first_unproven;    ///< first step where neither side is finite
   std::optional<int64_t> first_lr;          ///< first step whose learning rates differ
-  bool lr_compared = false;                 ///< whether both sides log it
+  bool lr_compared = false;                 ///< whether both sides log learning rates
   /// Both means are within mean_rtol, all losses are finite on both sides (NaN on both sides proves nothing), and all learning rates that
   /// both sides log are equal.
   bool agrees = true;

@@ -27,7 +27,7 @@ struct MonitorComparison {
   int64_t windows_a = 0, windows_b = 0;         ///< windows of one side only
   std::vector<MonitorDifference> tensors{};     ///< the tensors of both runs in the order of the computation, each with its largest
                                                 ///< difference
-  std::vector<std::string> only_a{}, only_b{};  ///< "gradients of fc.weight"
+  std::vector<std::string> only_a{}, only_b{};  ///< tensors of one side only, such as "gradients of fc.weight"
   double mean_relative = 0;                     ///< over all common rows
   std::optional<MonitorDifference>
       first_unequal{};  ///< first statistic that differs in any digit: by window, then in the order of the computation
@@ -35,7 +35,7 @@ struct MonitorComparison {
   bool agrees = true;  ///< mean_relative is within HistoryOptions::mean_rtol, and no norm is finite on one side only
 };
 
-/// Compares two files monitor.csv. Error(Data) if no window and tensor is common.
+/// Compares two files monitor.csv. Error(Data) if they have no tensor of the same window in common.
 MonitorComparison compare_monitors(const std::filesystem::path& a, const std::filesystem::path& b, const HistoryOptions& options = {});
 
 /// Returns observations, the most important first.

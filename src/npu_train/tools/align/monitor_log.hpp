@@ -14,7 +14,7 @@ namespace npu_train {
 
 /// The statistics of one tensor in one window: of all its elements or, for an activation, of its outputs in all micro-batches of all ranks.
 struct MonitorRow {
-  int64_t attempt = 0;  ///< number of windows before this one, as the steps of a dump
+  int64_t attempt = 0;  ///< number of windows before this one, like the steps of a dump
   int64_t step = 0;     ///< number of steps taken, including this one, as in metrics.csv
   bool skipped = false;
   std::string what{};  ///< weights, activations, gradients or optimizer
@@ -46,7 +46,7 @@ void cut_monitor(const std::filesystem::path& path, int64_t attempt, const std::
 struct MonitorLog {
   struct Series {
     std::string what{}, name{};
-    std::vector<MonitorRow> rows{};  ///< ascending windows; without what and name
+    std::vector<MonitorRow> rows{};  ///< in ascending order of windows; their `what` and `name` are empty
   };
   std::vector<Series> series{};     ///< in the order of the rows of a window
   std::vector<int64_t> attempts{};  ///< the recorded windows, ascending

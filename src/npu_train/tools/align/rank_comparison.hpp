@@ -16,7 +16,7 @@
 
 namespace npu_train {
 
-/// Limits for values that must only be alike. A rank differs if its mean differs from that of the other ranks both by more than `errors`
+/// Limits for values that need only be similar. A rank differs if its mean differs from that of the other ranks both by more than `errors`
 /// standard errors (times 1 + 8 / degrees of freedom) and by more than the fraction below.
 struct RankLimits {
   double errors = 6;

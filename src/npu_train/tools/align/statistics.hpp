@@ -12,8 +12,8 @@ namespace npu_train {
 ///
 ///   no elements                  none
 ///   bool                         max = any, min = all, as 0 or 1; no mean, no norm
-///   complex                      those of |x|; no norm
-///   one element without a shape  all four are the value (norm too, with its sign)
+///   complex                      max, min and mean of |x|; no norm
+///   zero dimensions              all four are the value (the norm, too, with the sign of the value)
 ///   others                       norm is the L2 norm
 ///
 /// As in torch, one NaN makes all four NaN, and infinities are kept (the mean of inf and -inf is NaN).

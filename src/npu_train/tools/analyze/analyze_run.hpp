@@ -17,7 +17,8 @@ namespace npu_train {
 /// configuration, the data and the model are rethrown.
 Analysis analyze_run(const RunConfig& config, const AnalysisOptions& options = {}, const Parts& parts = builtin_parts());
 
-/// Calls try_device() for the configuration's model and the first batch of its data; `sim_npu` starts with the configuration's options.
+/// Calls try_device() for the configuration's model and the first batch of its data. For "sim_npu", starts the simulated NPU with the
+/// configuration's options.
 TrialReport try_run(const RunConfig& config, const std::string& device, const TrialOptions& options = {},
                     const Parts& parts = builtin_parts());
 

@@ -38,7 +38,7 @@ struct Baseline {
 };
 
 /// Trains the configuration to its end. Throws the errors of Trainer::fit, and Error(Usage) if no step would be measured. With a
-/// `reference`, Error(Usage) is thrown before the training if that is not the same training (see check_same_training).
+/// `reference`, throws Error(Usage) before the training if the configuration is not the reference's training (see check_same_training).
 Baseline record_baseline(const RunConfig& config, const Parts& parts = builtin_parts(), const Baseline* reference = nullptr);
 
 Json to_json(const Baseline& baseline);

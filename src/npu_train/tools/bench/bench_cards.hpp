@@ -20,14 +20,14 @@ struct CardRow {
 };
 
 /// Returns the rows of a report's sections train, step and batch. Of rows with equal batches, only the first in this order is returned.
-/// Error(Usage) if there are none.
+/// Error(Usage) if the report has no such rows.
 std::vector<CardRow> card_rows(const BenchReport& report, const std::string& source);
 
 /// Returns figures that others published (src/tools/bench/facts/cards.tsv).
 std::vector<CardRow> cards_from_elsewhere();
 
-/// Reads such figures from a CSV file with the columns device, batch, samples_per_s and any of cann, seconds_per_step, memory_gb, power_w,
-/// source. Error(Data) for a file without these columns, or with invalid numbers.
+/// Reads published figures from a CSV file with the columns device, batch, samples_per_s and any of cann, seconds_per_step, memory_gb,
+/// power_w, source. Error(Data) for a file without the first three columns, or with invalid numbers.
 std::vector<CardRow> read_cards(const std::filesystem::path& path);
 
 /// Returns the speed relative to the first row in percent, truncated after one digit: 108.86 is 108.8. NaN if a speed is unknown.

@@ -40,7 +40,7 @@ struct BenchReport {
   std::vector<std::string> notes{};  ///< sentences to read with the numbers: on the best configuration, the knee, doubts
   int exit_code = 0;                 ///< exit code of the first error that ended a section; 0: none. Not written to files
 
-  /// Returns the first row of a section, or the one with that name in it; nullptr if there is none.
+  /// Returns the first row of a section or, if `name` is given, its row of that name; nullptr if there is none.
   const BenchRow* row(const std::string& section, const std::string& name = "") const;
 };
 
@@ -62,7 +62,7 @@ struct BenchDifference {
   std::string section, name;
   double a_ms = 0, b_ms = 0;  ///< median times
   double value = 0;           ///< speed of A relative to B: median time of B divided by that of A
-  double low = 0, high = 0;   ///< interval of `value`, from those of both medians, widened by the difference of the machine's speeds
+  double low = 0, high = 0;   ///< interval of `value`, from the intervals of both medians, widened by the drift of the machine's speed
   SpeedRatio::Verdict verdict = SpeedRatio::Verdict::NoDifference;  ///< TooFewPairs if a side has fewer than six times
 };
 

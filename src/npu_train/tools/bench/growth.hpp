@@ -14,7 +14,7 @@ namespace npu_train {
 struct GrowthPoint {
   double size = 0;
   double cost = 0;
-  double low = 0, high = 0;  ///< interval of the cost, as by Samples::median_interval(); both equal `cost` if it is exact
+  double low = 0, high = 0;  ///< interval of the cost, see Samples::median_interval(); both equal `cost` if it is exact
   bool sure = true;          ///< false: there are too few measurements for an interval, so no conclusion is drawn from it
 
   static GrowthPoint of(double size, const Samples& times);
@@ -42,7 +42,7 @@ struct GrowthSweep {
   std::string cost{};     ///< "step time"
   std::string size{};     ///< "depth"
   std::string reason{};   ///< possible reason for a growth worse than linear; "" if unknown
-  bool shared = false;    ///< strong scaling: more workers share the same work; -1 is perfect, and above 0 more workers are slower
+  bool shared = false;    ///< strong scaling: more workers share the same work. Exponent -1 is perfect; above 0, more workers are slower
 };
 
 /// Adds the row "growth" to the sweep's section: exponents over all sizes and over the larger half, where fixed costs matter less. Adds a

@@ -37,7 +37,7 @@ class PowerMeter {
 
   /// Returns why the host's energy cannot be read; "" if it can.
   const std::string& host_why() const;
-  /// Returns the reason for the device in the same way; "" also if the device is the host itself.
+  /// Returns why the device's energy cannot be read; "" if it can, or if the device is the host itself.
   const std::string& device_why() const;
 
  private:

@@ -38,7 +38,7 @@ struct MachineSpeed {
 ///   memory_bytes                                         largest increase over all ranks and seeds, relative to the start
 ///   share_communication, share_exposed                   shares of a step: communication (gradients, parameters); waiting for it
 ///   share_of_products, share_of_copies, share_of_link    speed relative to the measured peak
-///   diverged, seeds                                      trainings whose final loss is not finite or more than twice the first; all
+///   diverged, seeds                                      trainings whose final loss is not finite or over twice the first; all trainings
 ///   loss, loss_low, loss_high                            mean of the last ten steps, over the seeds that did not diverge
 ///
 /// A share above kMostOfAll is doubtful, and a note names its likely cause.

@@ -22,8 +22,9 @@ struct NetworkFacts {
 /// Returns the facts of this process.
 NetworkFacts network_facts();
 
-/// Checks area "dist": variables of a launcher, loopback interface, host name, network card for Gloo, variables without an effect,
-/// processors for the largest of `ranks`, the numbers of ranks on this machine and, on a machine with NPUs, whether HCCL connects so many.
+/// Checks area "dist": variables of a launcher, loopback interface, host name, network card for Gloo, and variables without an effect.
+/// `ranks`: numbers of ranks that are to run on this machine. The largest one needs as many processors; on a machine with NPUs, HCCL must
+/// connect each number of ranks.
 std::vector<Finding> check_dist_environment(const HostView& host, const NetworkFacts& facts, const std::vector<int>& ranks);
 
 }  // namespace npu_train

@@ -1,4 +1,5 @@
-/// The installed software of a machine for Ascend NPUs, with recommended and required versions: for CANN 7 (guides of 2023) and today.
+/// Compares the software of a machine for Ascend NPUs with recommended and required versions: those for CANN 7 (guides of 2023) and
+/// today's.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-/// Error codes and symptoms: meaning, causes and remedy of one of them, or of all in a log.
+/// Explains error codes and symptoms, either a single one or all in a log: meaning, causes and remedy.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ struct KnownProblem {
   std::string causes;   ///< the most likely first
   std::string fix;
   int rank = 2;                         ///< 1: a cause; 2: a failed operation; 3: repeats or wraps another problem; 4: no error
-  std::vector<std::string> patterns{};  ///< its texts in a log, in lower case; for a code, the code itself
+  std::vector<std::string> patterns{};  ///< texts that indicate it in a log, in lower case; for a code, the code itself
   bool is_code = false;
 };
 

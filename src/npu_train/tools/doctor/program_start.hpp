@@ -1,4 +1,4 @@
-/// The reason why a program that links libtorch does not start: the loader ends it before it can report anything.
+/// Finds the reason why a program that links libtorch does not start. The program cannot report it, because the loader ends it first.
 #pragma once
 
 #include <optional>

@@ -27,9 +27,9 @@ struct SetupStep {
 /// Returns "done", "missing", "too old", "too new" or "unknown".
 const char* setup_state_name(SetupStep::State state);
 
-/// Returns the steps for this machine, from the NPU to the last check. Versions are those of versions.tsv for the torch_npu of this
-/// libtorch; names of packages are those of the chip (ascend_chips.tsv). If parts are too old, they are replaced in the reverse order,
-/// firmware first. Runs no program except npu-smi.
+/// Returns the steps for this machine, from the NPU to the last check. versions.tsv gives the versions for the torch_npu of this libtorch,
+/// and ascend_chips.tsv the names of the packages for the chip. If the driver is too old, the firmware is replaced before the driver, in
+/// the reverse order of an installation. Runs no program except npu-smi.
 std::vector<SetupStep> setup_steps(const HostView& host, const ProcessFacts& process);
 
 Report report_of(const std::vector<SetupStep>& steps);

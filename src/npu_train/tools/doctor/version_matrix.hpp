@@ -37,7 +37,7 @@ struct VersionRule {
   bool checked = true;      ///< verified in a source; other rules must not cause a failure
 };
 
-/// Returns the rule for `what` with the minor version of `version`; nullopt if the table has none.
+/// Returns the rule for `what` whose key is the minor version of `version`; nullopt if the table has none.
 std::optional<VersionRule> version_rule(std::string_view what, std::string_view version = "");
 /// Returns the table's keys for `what`, in its order.
 std::vector<std::string> version_keys(std::string_view what);

@@ -13,12 +13,12 @@ namespace npu_train {
 struct MeasuredStep {
   Placement placement{};
   LinkSpeed link{};
-  std::string link_text{}, options{};  ///< texts of the file; `options`: overrides such as "dist.reduction=native", separated by blanks
+  std::string link_text{}, options{};  ///< as in the file; `options`: overrides such as "dist.reduction=native", separated by blanks
   int64_t batch = 0;                   ///< samples per micro-batch; 0: as configured
   int64_t micro_batches = 0;           ///< micro-batches per window; 0: as configured
   double load = 0;                     ///< see Cluster::load
   double seconds = 0;
-  bool is_check = false;  ///< not fitted, but compared with its prediction
+  bool is_check = false;  ///< the step is not fitted, but compared with its prediction
 
   StepWork work_of(const StepWork& base) const;
   /// Returns `placement` with the group size of `options` or, if they set none, that of `base`.
@@ -28,7 +28,7 @@ struct MeasuredStep {
 };
 
 /// Reads a file with the columns ranks, link, strategy and seconds, and optionally shard_size, options, batch, micro_batches, load and use
-/// (fit or check). Of lines that differ only in `seconds`, the shortest counts. Error(Data) names file and line for invalid values and
+/// (fit or check). If lines differ only in `seconds`, only the shortest time counts. Error(Data) names file and line for invalid values and
 /// unknown columns.
 std::vector<MeasuredStep> read_measured(const std::filesystem::path& path);
 
@@ -44,7 +44,7 @@ struct CheckedStep {
 struct StepFit {
   StepRates rates{};
   std::vector<CheckedStep> steps{};
-  bool by_parts = false;  ///< no step was marked as a check, so each fifth of the steps was predicted from the others
+  bool by_parts = false;  ///< no step was marked as a check, so each fifth of the steps was predicted from the other four
 
   /// Mean and largest absolute error over the steps that were not fitted; 0 if there are none.
   double mean_error() const;
@@ -55,7 +55,7 @@ struct StepFit {
 /// `start`. Error(Data) if there is no step to fit.
 StepFit fit_rates(const StepWork& base, const std::vector<MeasuredStep>& steps, const StepRates& start = {});
 
-/// Describes how a plan extrapolates beyond the measured steps, for example "more than 4 ranks"; "" if it does not.
+/// Describes how a plan goes beyond the measured steps, for example "more than 4 ranks"; "" if it does not.
 std::string beyond_measured(const StepWork& work, const std::vector<MeasuredStep>& steps, const Placement& placement,
                             const LinkSpeed& link);
 

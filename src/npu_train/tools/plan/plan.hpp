@@ -21,7 +21,7 @@ struct PlanOptions {
   StepRates rates{};                     ///< used if there are no measured steps
   double one_rank_seconds = 0;           ///< measured seconds of a step of one process, from which rates.flops follows; 0: not given
   std::vector<MeasuredStep> measured{};  ///< steps to which the rates are fitted
-  bool with_memory = true;               ///< also predict the memory of a rank, for which some steps of the model run
+  bool with_memory = true;               ///< also predict the memory of a rank; this runs some steps of the model
 };
 
 /// One row of the plan.

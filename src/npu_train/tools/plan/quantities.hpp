@@ -8,7 +8,7 @@ namespace npu_train {
 /// The link between two ranks; bandwidth per direction.
 struct LinkSpeed {
   double bytes_per_second = 0;
-  double latency = 0;  ///< seconds per message, in addition to those of its bytes
+  double latency = 0;  ///< seconds per message, in addition to the time of its bytes
 };
 
 /// Parses "25GB/s", "100 Mbit/s" or "1.5GiB/s" into bytes per second. Units: B/s, KB/s, MB/s, GB/s, TB/s, KiB/s, MiB/s, GiB/s, bit/s,

@@ -1,4 +1,4 @@
-/// The collectives of one training step by strategy, with the sizes and the order of GradientReducer (room dist).
+/// The collectives of one training step, by strategy. Their sizes and their order are those of GradientReducer (room dist).
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,9 @@ struct StepWork {
     int64_t elements = 0;
     int64_t element_bytes = 4;  ///< bytes per element of the tensor that the optimizer updates, and of its gradient
     int64_t model_bytes = 4;    ///< bytes per element of the weight that the model computes with; differs if there is a master
-    bool has_master = false;    ///< the optimizer updates an fp32 master, of which zero1 and zero2 also keep only slices
-    double ready = 1;           ///< share of the backward pass after which its gradient is complete
-    size_t unit = 0;            ///< number of its block, from 1; 0: in no block
+    bool has_master = false;    ///< the optimizer updates an fp32 master, which zero1 and zero2 also divide among the ranks
+    double ready = 1;           ///< share of the backward pass after which the gradient is complete
+    size_t unit = 0;            ///< number of the block that contains the parameter, from 1; 0: none
     int64_t rows = 0;           ///< size of the first dimension of a parameter with several dimensions; 0: not a matrix
   };
   std::string model{};
@@ -41,7 +41,7 @@ struct Placement {
   std::string strategy = "single";  ///< single, ddp, zero1, zero2, zero3
   int ranks = 1;
   int shard_size = 0;  ///< number of ranks that divide the sharded tensors; 0: all
-  int group_size = 0;  ///< number of ranks that add inside a group first; 0: no groups; `ranks` or more: one group, with native sums
+  int group_size = 0;  ///< ranks of a group, which adds its gradients first; 0: no groups; `ranks` or more: one group, with native sums
 
   int shards() const { return shard_size == 0 ? ranks : shard_size; }
   /// Number of groups; the last one may be smaller.
@@ -64,14 +64,14 @@ struct StepCall {
 struct StepCalls {
   struct Bucket {
     double ready = 1;   ///< share of the backward pass after which the bucket is complete
-    size_t unit = 0;    ///< zero3: the block whose gradients it has
+    size_t unit = 0;    ///< zero3: the block whose gradients the bucket has
     int64_t bytes = 0;  ///< padded gradients in memory
     StepCall exchange{};
     std::vector<StepCall> then{};  ///< calls after the exchange of the last micro-batch; each one starts when the one before it has ended
   };
   std::vector<Bucket> buckets{};               ///< in sending order
   bool every_micro_batch = false;              ///< buckets are exchanged after each micro-batch instead of once per window
-  std::vector<std::vector<StepCall>> units{};  ///< zero3: gathers of parameters, those outside of blocks first, then of each block
+  std::vector<std::vector<StepCall>> units{};  ///< zero3: gathers of parameters, first of those outside of blocks, then of each block
   std::vector<StepCall> after{};               ///< zero1 and zero2: gathers of parameters after the optimizer step
   int64_t agreements = 0;                      ///< small gathers over all ranks
 };
@@ -84,7 +84,8 @@ int group_size_of(const DistOptions& dist, int ranks, int per_machine);
 /// modelled: dist.offload, and dist.shard_by other than elements.
 StepCalls step_calls(const StepWork& work, const Placement& placement);
 
-/// Returns all collectives of one window, each as often as it is called, without agreements. `leads`: for the first rank of a full group.
+/// Returns all collectives that a rank calls in one window, without agreements; a call that is made several times appears several times.
+/// `leads`: whether the rank is the first one of a full group.
 std::vector<StepCall> all_calls(const StepWork& work, const Placement& placement, const StepCalls& calls, bool leads = true);
 
 }  // namespace npu_train

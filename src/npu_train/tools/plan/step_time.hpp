@@ -1,5 +1,5 @@
-/// The time of a training step with several ranks: its computation, and its collectives by the alpha-beta model (a time per message and a
-/// time per byte: Hockney 1994; Thakur et al. 2005), overlapped as GradientReducer overlaps them.
+/// Predicts the time of a training step with several ranks. The time of a collective follows the alpha-beta model (a time per message and a
+/// time per byte: Hockney 1994; Thakur et al. 2005). Collectives overlap with computation as in GradientReducer.
 #pragma once
 
 #include "npu_train/tools/plan/quantities.hpp"

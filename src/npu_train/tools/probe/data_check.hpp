@@ -37,19 +37,19 @@ struct DataCheck {
   int64_t train = 0, val = 0;
   std::vector<ClassCount> classes;  ///< readable samples; empty if targets are not classes
   std::vector<BadSample> bad;       ///< in order of the samples
-  /// Groups of samples with the same content (decoded pixels, tokens) by a 64-bit digest. Their classes may differ.
+  /// Groups of samples whose content (decoded pixels, tokens) has the same 64-bit digest. Their classes may differ.
   std::vector<std::vector<RepeatedSample>> repeated;
-  /// Whether there are samples, and all can be read.
+  /// Whether there are samples, and all of them can be read.
   bool passed() const { return bad.empty() && train + val > 0; }
 };
 
 /// Opens the configuration's data set and reads every sample, on up to 16 cores; images are decoded, but not transformed. A stream is read
 /// for one epoch, up to its first bad sample. Errors of the configuration, and of a data set that cannot be opened, are rethrown.
-/// `progress`: called with the number of samples that were begun, and that of all.
+/// `progress` is called with the number of started samples and the number of all samples.
 DataCheck check_data(const RunConfig& config, const Parts& parts = builtin_parts(),
                      const std::function<void(int64_t done, int64_t all)>& progress = {});
 
-/// The samples with their reasons, for reports.
+/// Returns a table of the samples with the reasons why they are bad, for reports.
 ReportTable table_of_bad_samples(const std::vector<BadSample>& bad);
 
 Report report_of(const DataCheck& check);

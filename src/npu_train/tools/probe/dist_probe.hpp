@@ -18,7 +18,7 @@ namespace npu_train {
 struct CollectiveCheck {
   std::string collective;  ///< "all_to_all", "all_reduce", "all_gather", "broadcast", "gather" (of texts)
   std::string dtype;       ///< "fp32", "int8"; "text"
-  std::string problem;     ///< "" if every rank got the right values; otherwise the first failed rank, and its problem
+  std::string problem;     ///< "" if every rank received the right values; otherwise the first rank that failed, and its problem
 };
 
 /// The time of one collective.
@@ -39,7 +39,8 @@ struct DistProbe {
 };
 
 /// Calls every collective of `group` that training uses. Every rank must call this function. `progress` receives the name of each part
-/// before it begins. A collective that refuses a dtype, or returns wrong values, is a check with a problem; Error(Peer) if a rank is lost.
+/// before it begins. A collective that refuses a dtype or returns wrong values results in a check with a problem; Error(Peer) if a rank is
+/// lost.
 DistProbe probe_collectives(ProcessGroup& group, const std::function<void(const std::string& part)>& progress = {});
 
 /// Returns {ranks, failure, collectives: [{collective, dtype, ok, problem}], speeds: [{collective, bytes, us, mb_per_s}]}.
@@ -49,7 +50,8 @@ DistProbe dist_probe_from(const Json& json, const std::string& source);
 
 /// Returns a finding for each world size (area "collectives").
 std::vector<Finding> judge_collectives(const std::vector<DistProbe>& worlds);
-/// Adds two tables: the world sizes at which each collective works with each dtype, and speeds. Adds the documents as "worlds".
+/// Adds a table of the world sizes at which each collective works with each dtype, a table of speeds, and to_json() of `worlds` as
+/// "worlds".
 void add_collectives(Report& out, const std::vector<DistProbe>& worlds);
 
 }  // namespace npu_train

@@ -16,7 +16,7 @@ namespace npu_train {
 
 /// The result of a matrix product.
 struct MatmulResult {
-  double milliseconds = 0;    ///< best of the repetitions
+  double milliseconds = 0;    ///< time of the fastest repetition
   double norm = 0;            ///< Frobenius norm of the product
   double relative_error = 0;  ///< |product - reference| / |reference|, Frobenius norms
   bool finite = true;         ///< no inf and no NaN in the product
@@ -32,7 +32,8 @@ double hello_tolerance(c10::ScalarType dtype);
 
 Finding judge_matmul(const Device& device, c10::ScalarType dtype, const MatmulResult& result);
 
-/// Takes one training step in a precision ("bf16-mixed") on a device, and returns its finding. An Error becomes a finding that fails.
+/// Takes one training step in a precision ("bf16-mixed") on a device, and returns its finding. An Error becomes a finding with the verdict
+/// Fail.
 using TrainingStep = std::function<Finding(const Device& device, const std::string& precision)>;
 
 struct HelloOptions {
@@ -41,8 +42,8 @@ struct HelloOptions {
   TrainingStep step{};                    ///< empty: only products are checked
 };
 
-/// Checks products in fp32, fp16 and bf16 on every device, then the training steps. A device that fails or disappears is a finding; the
-/// others continue.
+/// Checks products in fp32, fp16 and bf16 on every device, then the training steps. A device that fails or disappears results in a finding;
+/// the checks of the other devices continue.
 std::vector<Finding> check_hello(const std::vector<Device>& devices, const HelloOptions& options = {});
 
 /// Returns all npu, cuda and cpu devices that this process can use. Adds to `problems` the kinds of devices that seem to be present but do

@@ -10,13 +10,14 @@
 
 namespace npu_train::detail {
 
-/// Returns the configuration without output files, validation and early ends, and without updates of averages at the end of a run.
+/// Returns the configuration without output files, validation and anything that ends a run early. Averages that are made at the end of a
+/// run are never updated.
 RunConfig without_side_effects(RunConfig config);
 
 /// Like without_side_effects(), but also without initial weights from a file, for tools that need only the shapes of a model.
 RunConfig without_files(RunConfig config);
 
-/// Returns the configuration without the limits of the simulated card, which recorded steps must not meet.
+/// Returns the configuration without the limits of the simulated card, so that steps that are only recorded cannot exceed them.
 RunConfig without_limits(RunConfig config);
 
 /// Returns parts whose data sets open no image, for tools that need only the shapes of a batch. Data sets whose shapes are known only after
@@ -27,7 +28,7 @@ Parts shapes_only(const Parts& parts, const RunConfig& config);
 /// The data are opened only if their shapes are not known otherwise (shapes_only). Errors are those of opening the data.
 PartConfig model_for_data(const RunConfig& config, const Parts& parts);
 
-/// The error of a run that ended before the steps of a proof.
+/// The error of a run that ended before it had taken the steps that a proof needs.
 class TooFewSteps : public Error {
  public:
   TooFewSteps(const char* where, int64_t taken_steps, int64_t needed_steps);

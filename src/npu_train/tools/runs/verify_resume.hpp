@@ -11,7 +11,7 @@ namespace npu_train {
 
 struct VerifyResumeOptions {
   int64_t steps = 3;                     ///< N: optimizer steps before and after the checkpoint
-  std::vector<std::string> leave_out{};  ///< parts that are not restored on purpose, to show that the check detects this
+  std::vector<std::string> leave_out{};  ///< parts that are deliberately not restored, to show that the check detects this
 };
 
 struct VerifyResumeReport {

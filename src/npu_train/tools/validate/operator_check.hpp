@@ -5,11 +5,12 @@
 /// backward: on the CPU in fp64, which gives the exact values, on the CPU in the run's precision, and on the device in the run's precision.
 /// Since all three have the same inputs, no error of an operator reaches another.
 ///
-/// **What agrees.** A result x with the exact values j has the errors |x - j| / |j| (over all elements, 2-norms) and max |x_i - j_i| /
-/// max(|j_i|, rms(j)). The device agrees if its errors are at most 4 and 8 times those of the CPU, or 8 times those that a random rounding
-/// of the inputs to the dtype of the computation causes in fp64 (a device may round inside an operator where the CPU does not), plus 64 and
-/// 256 roundings of fp32 (2^-24) for sums in another order. Values that are not finite must be at the CPU's positions, and integers must be
-/// equal. msprobe's operator accuracy check likewise compares with a result of higher precision.
+/// **What agrees.** A result x with the exact values j has two errors: |x - j| / |j| (over all elements, 2-norms) and max |x_i - j_i| /
+/// max(|j_i|, rms(j)). The device agrees if both of its errors are within their limits. The limit is 4 times (first error) or 8 times
+/// (second error) that of the CPU, or, if it is larger, 8 times the error that a random rounding of the inputs to the dtype of the
+/// computation causes in fp64, since a device may round inside an operator where the CPU does not. In both cases, 64 (first error) or 256
+/// (second error) roundings of fp32 (2^-24) are added for sums in another order. Values that are not finite must be at the same positions
+/// as on the CPU, and integers must be equal. msprobe's operator accuracy check likewise compares with a result of higher precision.
 #pragma once
 
 #include <cstdint>
@@ -27,15 +28,15 @@ namespace npu_train {
 struct CheckedOperator {
   enum class Verdict { Agrees, Wrong, Fails, NotCompared };
   std::string name;      ///< name with the overload: "add.Tensor"
-  std::string layer{};   ///< layer of a parameter among its inputs, in its first call; "" if there is none
+  std::string layer{};   ///< layer of a parameter among the inputs of the first call; "" if there is none
   std::string inputs{};  ///< shapes and dtypes of its tensors: "Float [8, 3, 32, 32], Float [16, 3, 3, 3]"
   int64_t calls = 0;     ///< number of calls in the step
   std::string result{};  ///< "output", "gradient of weight", "running_mean afterwards"
-  double error = 0;      ///< error of the device: that of the 2-norm or of the largest element, whichever is nearer to its limit
-  double cpu_error = 0;  ///< the same error of the CPU
+  double error = 0;      ///< error of the device: the one of the two errors that is nearer to its limit
+  double cpu_error = 0;  ///< the CPU's error of the same kind
   double allowed = 0;    ///< limit of `error`
   Verdict verdict = Verdict::Agrees;
-  std::string note{};  ///< message of the device, or the reason why it was not compared
+  std::string note{};  ///< error message of the device, the reason why there is no comparison, or a remark on it
 };
 
 struct OperatorCheck {
@@ -46,8 +47,8 @@ struct OperatorCheck {
   bool passed() const { return count(CheckedOperator::Verdict::Wrong) == 0 && count(CheckedOperator::Verdict::Fails) == 0; }
 };
 
-/// Checks `config.device`, with the data, model and precision of the configuration. Writes no files. Error(Usage) for a device that is the
-/// CPU; errors of the configuration and of starting the device are rethrown.
+/// Checks `config.device`, with the data, model and precision of the configuration. Writes no files. Error(Usage) if the device is the CPU;
+/// errors of the configuration and of starting the device are rethrown.
 OperatorCheck check_operators(const RunConfig& config, const Parts& parts = builtin_parts());
 
 /// Reports the verdict and the operators that are wrong or fail. The page and JSON ("operators") have all operators.

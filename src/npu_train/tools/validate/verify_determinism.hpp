@@ -11,7 +11,7 @@ namespace npu_train {
 
 struct VerifyDeterminismOptions {
   int64_t steps = 3;          ///< optimizer steps per run
-  int64_t other_workers = 3;  ///< loader workers of the third run; 0: loads in the training thread
+  int64_t other_workers = 3;  ///< loader workers of the third run; 0: samples are loaded in the training thread
 };
 
 struct VerifyDeterminismReport {
@@ -25,7 +25,7 @@ struct VerifyDeterminismReport {
 };
 
 /// Runs the configuration three times for a few steps, without output files. All runs use the configuration's number of CPU threads, since
-/// another number would change sums.
+/// sums depend on it.
 VerifyDeterminismReport verify_determinism(const RunConfig& config, const Parts& parts = builtin_parts(),
                                            const VerifyDeterminismOptions& options = {});
 

@@ -25,7 +25,7 @@ constexpr const char* kMsprof = "msprof";
 constexpr int64_t kMostCalls = 1'000'000'000'000'000;  // limit for an operator or a kernel, so that the sum of two does not overflow
 constexpr CsvLimits kTableLimits{.bytes = uint64_t{1} << 30, .cells = 16'000'000};
 
-// Returns the name in lower case, without "_", without what aclnn adds, and without a version: "aclnnInplaceAddV2" is "add".
+// Returns the name in lower case without "_", the prefixes of aclnn and the version: "aclnnInplaceAddV2" becomes "add".
 std::string plain_name(std::string_view name) {
   for (const std::string_view prefix : {"aclnn", "Inplace"})
     if (name.starts_with(prefix)) name.remove_prefix(prefix.size());

@@ -55,7 +55,7 @@ struct Profiler::Impl {
   std::unique_ptr<OpObserver> observer;
   size_t observed_depth = 0;  // depth of the phase during which the observer was created
   std::vector<double> layers_begun;
-  std::unordered_map<std::thread::id, double> ops_begun;  // by thread (the loop's, and autograd's on devices): start of the operator
+  std::unordered_map<std::thread::id, double> ops_begun;  // start of the operator, by thread (the loop's or autograd's)
   std::thread::id thread = std::this_thread::get_id();
   std::vector<TraceEvent> events;
 
@@ -127,7 +127,7 @@ void Profiler::phase_begin(Phase phase, int64_t attempt, int /*micro_batch*/) {
   if (phase == Phase::Forward && p.forward_attempt != attempt) {  // a wait for data at the end does not begin a window
     p.forward_attempt = attempt;
     ++p.sums().windows;
-    if (attempt == *p.first_attempt + 1)  // the first window is used only if it is the only one
+    if (attempt == *p.first_attempt + 1)  // events of the first window are kept only if there is no other
       std::erase_if(p.events, [&](const TraceEvent& event) { return event.window == *p.first_attempt; });
   }
   p.marks.push(phase_name(phase));
@@ -141,7 +141,7 @@ void Profiler::phase_begin(Phase phase, int64_t attempt, int /*micro_batch*/) {
 
 void Profiler::phase_end(Phase phase, int64_t /*attempt*/, int /*micro_batch*/) {
   auto& p = *impl_;
-  if (p.open.empty() || p.open.back().phase != phase) return;  // began before this observer was added
+  if (p.open.empty() || p.open.back().phase != phase) return;  // the phase began before this observer was added
   std::exception_ptr error;
   if (p.observer && p.observed_depth == p.open.size()) {
     error = p.observer->error();

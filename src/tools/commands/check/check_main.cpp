@@ -36,7 +36,7 @@ int become(const Program& program) {
   if (const auto broken = check_program_start(host, program.path, program.torch_version))
     throw Error(ErrorKind::Device, "npu_tool", broken->finding + "; " + broken->evidence,
                 broken->fix + "; npu_tool doctor checks the rest of this machine");
-  ::execv(program.path.c_str(), program.argv);  // not hopeless: the loader knows more places than we do
+  ::execv(program.path.c_str(), program.argv);  // this can still succeed, since the loader searches in more folders
   throw Error(ErrorKind::Device, "npu_tool", program.path + ": " + std::strerror(errno), "build npu_train again: scripts/setup");
 }
 

@@ -20,7 +20,7 @@ namespace npu_train::cli {
 namespace {
 
 constexpr int kWaitForLog = 1000;     // milliseconds to wait for an idle pipe on stdin
-constexpr int kWaitForMore = 10'000;  // like kWaitForLog, but between parts of a log whose reading was not requested
+constexpr int kWaitForMore = 10'000;  // milliseconds to wait for the next part of a log that is read without --explain
 
 /// Whether there are no arguments. Only then is stdin read as a log, because scripts pass on unrelated stdins.
 bool is_bare(const DoctorArguments& a) {

@@ -24,10 +24,10 @@ int written(int code);
 /// Returns the number of columns of the terminal on stdout; 0 if stdout is not a terminal.
 size_t terminal_columns();
 
-/// Called while a work goes on: `done` of `total` pieces are done.
+/// Called while work is in progress: `done` of `total` pieces are done.
 using WorkProgress = std::function<void(int64_t done, int64_t total)>;
-/// Returns a function that shows this with the remaining time in one line on stderr, or nothing if stderr is not a terminal. The line is
-/// removed with the last copy of the function. `what` names the pieces: "images".
+/// Returns a function that shows the progress and the remaining time in one line on stderr, or nothing if stderr is not a terminal. The
+/// line is removed with the last copy of the function. `what` names the pieces: "images".
 WorkProgress progress_on_stderr(const std::string& what);
 
 /// Opens /dev/null for each closed descriptor from 0 to 2, because the next opened file would become stdout or stderr. Call it first in
@@ -50,7 +50,7 @@ LogSink make_program_sink();
 void on_stop_signal(void (*stop)());
 int signal_received();
 
-/// The arguments CONFIG key=value ... of a command line. If the configuration does not exist at the given path, it is searched in
+/// The arguments CONFIG key=value ... of a command line. A configuration that does not exist at the given path is looked up in
 /// share/npu_train of the installation that contains this program.
 struct ConfigWords {
   std::string file;  ///< "": not given

@@ -1,4 +1,4 @@
-// Which requests a server that is meant for one user of this machine may answer.
+// Checks whether a server for a single user of this machine may answer a request.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// libmicrohttpd, which the first server loads. Nothing else starts slower by it, and no other command needs it.
+// libmicrohttpd, which is loaded when the first server starts. Other commands do not need it, and do not start more slowly because of it.
 #pragma once
 
 #include <microhttpd.h>
@@ -17,7 +17,7 @@ struct Microhttpd {
   decltype(&::MHD_destroy_response) destroy_response;
 };
 
-/// Error(Device) if it is not installed.
+/// Loads the library if it is not loaded. Error(Device) if it is not installed.
 const Microhttpd& microhttpd();
 
 }  // namespace npu_train::cli

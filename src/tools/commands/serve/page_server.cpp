@@ -25,11 +25,11 @@ using Clock = std::chrono::steady_clock;
 
 constexpr const char* kWhere = "serve";
 constexpr unsigned kMostConnections = 64;
-constexpr size_t kRequestBytes = 16 << 10;  // of memory for a connection: its request, and the header of the answer
+constexpr size_t kRequestBytes = 16 << 10;  // memory of a connection, for its request and the header of the answer
 constexpr std::chrono::seconds kForRequest{5}, kForAnswer{60};
 constexpr const char *kPlain = "text/plain; charset=utf-8", *kHtml = "text/html; charset=utf-8";
 
-// Returns a socket that listens on `port` of 127.0.0.1, and sets a port of 0 to that which it got.
+// Returns a socket that listens on `port` of 127.0.0.1. If `port` is 0, a free port is chosen and stored in `port`.
 int listen_on(int& port) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -81,8 +81,8 @@ struct Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  // Ends connections whose time is over. (MHD_OPTION_CONNECTION_TIMEOUT counts from the last byte, and ends a request during whose answer
-  // the page takes that long to make.)
+  // Ends connections whose time is over. (MHD_OPTION_CONNECTION_TIMEOUT is not used: it counts from the last byte, so it would end a
+  // request whose page takes longer than the timeout to make.)
   void end_late() {
     const auto now = Clock::now();
     for (const auto& connection : open)
@@ -108,7 +108,7 @@ struct Server {
       auto* const at = info != nullptr ? static_cast<Connection*>(info->socket_context) : nullptr;
       if (at != nullptr) at->since = Clock::now(), at->answered = true;
       return out;
-    } catch (...) {  // no memory
+    } catch (...) {  // out of memory
       return MHD_NO;
     }
   }
@@ -171,7 +171,7 @@ void serve_page(PageServerOptions options, MakeServedPage page, const std::funct
     const auto begin = Clock::now();
     check(microhttpd().run_wait(server.daemon, kMilliseconds) == MHD_YES, ErrorKind::Internal, kWhere,
           "the HTTP server has failed: ", std::strerror(errno));
-    // After a page that took long to make, first the requests are read that arrived meanwhile.
+    // If a page took long to make, the requests that arrived meanwhile are read first.
     if (Clock::now() - begin < kForRequest / 2) server.end_late();
   }
 }

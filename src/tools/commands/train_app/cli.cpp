@@ -56,7 +56,7 @@ std::string hint_of_keys(const std::string& said, const std::vector<std::string>
   return "";
 }
 
-// Returns a hint if the command line has a word like an option or a subcommand of the subcommand that was read.
+// Returns a hint if a word of the command line resembles an option or a subcommand of the subcommand that was read.
 std::string hint_of_names(const std::vector<std::string>& words, const CLI::App& app) {
   std::vector<std::string> options, subcommands;
   for (const auto* option : app.get_options())

@@ -13,7 +13,7 @@ namespace npu_train::cli {
 /// configuration key was given with dashes, shows the correct form (optimizer.lr=3).
 int parse_end(const CLI::App& app, const CLI::ParseError& end, int argc, char** argv, const Parts& parts);
 
-/// Returns the version of the program, that of libtorch, and the backends.
+/// Returns the versions of the program and of libtorch, and the backends.
 std::string version_text();
 
 }  // namespace npu_train::cli

@@ -45,7 +45,7 @@ void write(const std::string& text) {
   std::fflush(stdout);
 }
 
-// Returns the configuration of the command line, and its overrides with those that options stand for.
+// Returns the configuration of the command line, and the overrides, including those that options imply.
 cli::ConfigWords config_words(const Arguments& args) {
   auto out = cli::split_words(args.words);
   check(!out.file.empty(), ErrorKind::Usage, "train_app", "no configuration is given; hint: train_app configs/quickstart.yaml");
