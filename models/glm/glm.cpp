@@ -171,8 +171,8 @@ struct GlmMlp : torch::nn::Module {
 
 int64_t glm_hidden(const GlmOptions& o) { return o.hidden > 0 ? o.hidden : 4 * o.dim; }
 
-// Returns the standard deviation of a layer's weights with which its outputs are as large as its inputs, at every width. This is needed
-// because the outputs of its branch are added to normalised values.
+// Returns the standard deviation of a layer's weights that makes its outputs as large as its inputs, at every width. This is needed
+// because the outputs of each branch in GlmBlock are added to normalised values.
 double glm_std(int64_t in) { return 1 / std::sqrt(static_cast<double>(in)); }
 
 // Attention of GLM. Parameters, with biases: query_key_value [3 dim, dim], interleaved per head; proj [dim, dim].

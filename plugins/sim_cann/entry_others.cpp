@@ -1,5 +1,5 @@
-// Functions that sim_cann refuses by name, and functions without an effect: profiling, dumps, logs. torch_npu is linked with them, so all
-// of them exist. If a function that it looks up by name is missing here, torch_npu reports it.
+// Functions that sim_cann refuses by name, and functions without an effect: profiling, dumps, logs. All must exist, because torch_npu is
+// linked with them. torch_npu itself reports missing functions that it looks up by name.
 #include <cstddef>
 
 #include "acl.hpp"

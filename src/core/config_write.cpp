@@ -39,7 +39,7 @@ std::string beyond_ascii(std::string_view text) {
 }
 
 std::string quoted(const std::string& text) {
-  constexpr size_t kPiece = 256;  // replaces piece by piece, because the cost is quadratic in the length
+  constexpr size_t kPiece = 256;  // bytes given to beyond_ascii() at once, because its cost is quadratic in the length
   std::string out = "\"";
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];

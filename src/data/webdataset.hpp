@@ -20,8 +20,8 @@ struct WebdatasetOptions : DataOptions, SampleParts {
   static const ConfigTable<WebdatasetOptions>& config_table();
 };
 
-// Returns the facts that are known without the archives. Error(Usage) if the number of classes is not given or differs from the number of
-// their names.
+// Returns the facts that are known without the archives. Error(Usage) if neither the number of classes nor their names are given, or if the
+// number differs from the number of names.
 DatasetInfo webdataset_info(const WebdatasetOptions& options);
 
 // Opens the training archives as a stream, and reads the headers of the validation archives. Error(Usage) and Error(Data) as in

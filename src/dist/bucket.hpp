@@ -53,8 +53,8 @@ class Bucket {
   bool ready() const;
   // Whether no message is in flight.
   bool idle() const;
-  // Begins the second exchange of a compression that has two (turns()). Call it when all buckets have taken two steps, before any bucket
-  // takes its last step.
+  // Begins the second exchange of a compression that has two. Call it after BucketQueue::fold() of the last round. Buckets for which
+  // turns() is true take their last step only after it.
   void turn();
   bool turns() const { return grouped_ != nullptr && grouped_->turns(); }
   // Blocks until the sum has arrived. Call it only in the last round.

@@ -42,7 +42,7 @@ class RecentSizes {
   const at::Tensor& value() const { return carried_.value(); }
 
  private:
-  ErrorFeedback carried_;  // carries sizes from window to window as it carries errors
+  ErrorFeedback carried_;  // carries the mean absolute values from window to window, by the mechanism for errors
 };
 
 class CodedElements final : public Compressor {
@@ -114,7 +114,7 @@ class CodedElements final : public Compressor {
   ErrorFeedback error_of_part_;  // error of the sum of this rank's part, which is encoded a second time
   RecentSizes sizes_;            // used only with few bits
   at::Tensor units_;             // divisors of this window
-  at::Tensor part_;              // the sum of this rank's part, with shards
+  at::Tensor part_;              // the sum of this rank's part; finish() returns it if gradients are sharded
   double unit_ = 1;
 };
 

@@ -29,7 +29,7 @@ struct FlatBucket {
     int64_t begin, numel;
   };
   Range range_of_rank(const FlatPiece& piece, int rank, int ranks) const;
-  // Returns the offset of that range in a flat buffer of this part alone.
+  // Returns the offset of range_of_rank() in a flat buffer that has only the part of `rank`.
   int64_t offset_in_part(const FlatPiece& piece, int rank, int ranks) const;
 
   // Returns the bytes that a rank sends when it gives its part to all others, with elements of this size.

@@ -33,7 +33,7 @@ struct RankGroups {
 // Each of `size` neighbouring ranks has its own shard; ranks that are `size` apart have the same one.
 struct ShardGroups {
   std::shared_ptr<ProcessGroup> all;
-  std::shared_ptr<ProcessGroup> shards;    // neighbouring ranks, which divide the shards
+  std::shared_ptr<ProcessGroup> shards;    // neighbouring ranks, each with a different shard
   std::shared_ptr<ProcessGroup> replicas;  // ranks with the same shard; nullptr if there are no others
 
   ShardGroups(std::shared_ptr<ProcessGroup> group, int size) : all(std::move(group)), shards(all) {

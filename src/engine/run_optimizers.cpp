@@ -22,8 +22,8 @@
 namespace npu_train {
 namespace {
 
-/// Returns the number of epochs before the averages of kind swa begin, as detail::Averaging determines it. Error(Usage) if the schedule or
-/// a limit of the run counts steps, and the number of steps in an epoch is not known.
+/// Returns the number of epochs before the averages of kind swa begin, as detail::Averaging determines it. Error(Usage) if the number of
+/// steps in an epoch is not known, and the schedule counts steps or average.start is a share of trainer.max_steps.
 double epochs_before_averages(const RunConfig& config, const LrSchedule& schedule, std::optional<int64_t> steps_per_epoch) {
   const double start = config.average.start;
   const bool counts_steps = !schedule.by_epoch() || (start < 1 && config.trainer.max_steps > 0);

@@ -11,8 +11,7 @@
 namespace npu_train::detail {
 
 /// Returns the number of micro-batches per step and rank: trainer.accumulate_grad_batches or, with data.batch_tokens, the smallest number
-/// with at least that many tokens over all ranks, if all samples have full length. Error(Usage) if both are set, and for data without
-/// tokens.
+/// whose full-length samples have at least batch_tokens tokens over all ranks. Error(Usage) if both are set, and for data without tokens.
 int64_t accumulated_batches(const DatasetPair& data, const TrainerOptions& options, int64_t ranks);
 
 /// Error(Usage) if data.context exceeds the model's context. Applies only if data and model are the library's own, because others may use

@@ -16,8 +16,8 @@ namespace {
 
 constexpr const char *kRunFiles = "check_onnx", *kPythonVariable = "NPU_TRAIN_ONNX_PYTHON";
 constexpr int kNotInstalled = 3;
-// Python program that reads inputs.json, which contains the names of the given fields for each file, and writes results.json. Files of
-// tensors are numbered, because names of values may have any characters.
+// Python program that reads inputs.json, a list of the input names for each model file, and writes results.json. Files of tensors are
+// numbered, because names of values may have any characters.
 constexpr const char* kScript = R"(
 import json, sys
 try:

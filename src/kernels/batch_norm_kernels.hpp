@@ -10,8 +10,8 @@ namespace npu_train::detail {
 
 // T is the storage type: float, c10::BFloat16 or c10::Half; the arithmetic is in float, and stored values are rounded once.
 //
-// There are two memory layouts. Rows (channels_last): `rows` rows of one value for each of `channels` channels. Planes (contiguous): the
-// values of a single channel, in `planes` runs of `length` values that begin `stride` apart. Absent tensors are null.
+// There are two memory layouts. Rows (channels_last): `rows` rows, each with `channels` values, one per channel. Planes (contiguous): a
+// single channel has `planes` runs of `length` values, which begin `stride` apart. Absent tensors are null.
 struct NormRows {
   int64_t rows, channels;
 };

@@ -55,8 +55,8 @@ at::Tensor by_library(const at::Tensor& x, const at::Tensor& weight, int64_t str
   return plain_conv2d(x, weight, {}, stride, padding);
 }
 
-// A convolution in fp32, in bf16 on processors that multiply it, or in low precision by emulation. With emulation, saved tensors and
-// results are in low precision, and the arithmetic is in fp32.
+// A convolution in fp32, in bf16 on processors with native bf16 products, or in low precision by emulation. With emulation, saved tensors
+// and results are in low precision, and the arithmetic is in fp32.
 class LoweredConv : public torch::autograd::Function<LoweredConv> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& input, const at::Tensor& weight, int64_t stride,

@@ -95,8 +95,8 @@ void FusionMode::call(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   auto* args = stack.data() + (stack.size() - count);
   if (!stand_ins_.empty()) {
     if (carry_on(op, stack, args)) return;
-    // The recorded forward has no operator for this contiguous(), because its tensor already had the requested layout, as the fused result
-    // has.
+    // The recorded forward has no operator for this contiguous(), because its tensor already had the requested layout. The fused result has
+    // that layout, too.
     const auto* asked = op.schema().name() == "aten::contiguous" ? find(args[0]) : nullptr;
     if (asked != nullptr && !asked->passed) {
       const at::Tensor same = args[0].toTensor();

@@ -72,8 +72,9 @@ size_t nucleus(const std::vector<double>& weights, double wanted) {
   return weights.size();
 }
 
-// Returns the first token at which the sum of the probabilities, in descending order, exceeds `uniform`. Sorts only as many tokens as are
-// needed, because almost all tokens of a large vocabulary have a negligible probability.
+// Returns the first token at which the sum of the probabilities, in descending order, exceeds the share `uniform` of the sum over the
+// tokens that top_k and top_p keep. Sorts only as many tokens as are needed, because almost all tokens of a large vocabulary have a
+// negligible probability.
 int64_t drawn_token(at::ArrayRef<float> values, int64_t largest, const SamplingOptions& o, double uniform) {
   const auto all = static_cast<int64_t>(values.size()), allowed = o.top_k > 0 ? std::min(o.top_k, all) : all;
   double total = 0;  // sum of the weights of all tokens

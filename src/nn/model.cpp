@@ -23,7 +23,7 @@ Model chain_blocks(Model model) {
     for (const auto& block : blocks) x = in_layer(block.name, x, [&](const at::Tensor& t) { return block.forward(context, t); });
     return x;
   };
-  // Packed documents have positions next to the only input.
+  // With packed documents, the batch has positions in addition to the only input.
   const bool named = model.packs_documents || (model.forward && !model.forward.takes_tensor());
   if (model.inputs.size() <= 1 && !named)
     model.forward = [chain](const at::Tensor& input) { return chain({}, input); };

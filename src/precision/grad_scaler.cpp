@@ -14,8 +14,8 @@ namespace npu_train {
 namespace {
 constexpr const char* kGradScaler = "GradScaler";
 
-// The optimizers whose gradients a scaler of this process has unscaled in an iteration that has not ended. Each entry has a weak reference
-// to the overflow flag of that scaler and iteration, which update() and the scaler's destructor release.
+// Optimizers whose gradients a scaler of this process has unscaled in an iteration that has not ended. Each entry refers weakly to the
+// scaler's overflow flag of that iteration. It expires when update() or the scaler's destructor releases the flag.
 class Unscaled {
  public:
   // Error(Usage) if the optimizer is listed, because its gradients would be divided twice.

@@ -168,7 +168,7 @@ class Bpe final : public TokenModel {
         if (unknown) out.push_back(unknown_);
         unknown = false;
         out.push_back(id);
-      } else if (!bytes_.append(text, out) && unknown_ != kNoToken) {  // otherwise the character is omitted, as in the original
+      } else if (!bytes_.append(text, out) && unknown_ != kNoToken) {  // without both, the character is omitted, as in the original
         if (unknown && !fuse_unknown_) out.push_back(unknown_);
         unknown = true;
       }

@@ -19,8 +19,8 @@ class Charsmap {
 
   /// Replaces nothing.
   Charsmap() = default;
-  /// Reads the number of the trie's bytes, the trie, and the replacements, each of which ends with a zero byte. Error(Data) with the name
-  /// `where`, also for a trie with a value that is not a replacement, so that no search can read outside of the data.
+  /// Reads the size of the trie in bytes, the trie, and the replacements, each of which ends with a zero byte. Error(Data) with the name
+  /// `where`, including for a value of the trie that is no replacement, because a search could then read outside of the data.
   Charsmap(std::string_view bytes, const std::string& where);
 
   static constexpr size_t kLongest = 1024;  ///< bytes; longer texts of the trie are not found

@@ -53,12 +53,12 @@ BorderedTokens in_parts(const PartsOfText& parts, const std::vector<size_t>& bor
 }
 
 // Returns the tokens of the text, which is divided only at those borders that a token of `whole` crosses. `whole` has the tokens of the
-// undivided text. To find a border in it, the complete text before the border is tokenized. The text between two borders would not do,
-// because a tokenizer may begin each text with a space, as that of Llama 2 does.
+// undivided text. To find a border in it, the text from the last division (at first, from the beginning) to the border is tokenized. The
+// text between two borders would not do, because a tokenizer may begin each text with a space, as that of Llama 2 does.
 BorderedTokens in_beginnings(const PartsOfText& parts, const std::vector<size_t>& borders, const Ids& whole) {
   BorderedTokens out;
   Ids rest = whole;                      // tokens of the text from `at` on
-  size_t at = 0, fitting = 0, sure = 0;  // fitting: last border that no token crosses; sure: tokens of `rest` before it
+  size_t at = 0, fitting = 0, sure = 0;  // fitting: last border that no token crosses; sure: number of tokens of `rest` before `fitting`
   for (size_t i = 0; i < borders.size();) {
     const auto beginning = parts(at, borders[i]);
     if (beginning.size() >= sure && are_equal(beginning, rest, beginning.size())) {

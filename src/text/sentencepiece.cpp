@@ -73,7 +73,7 @@ class SentencePieceReader {
     return family_of(type->text(path.string() + ": model_type"), kPieceModelTypes, path.string() + ": the model_type");
   }
 
-  // Returns the family of a name in `table`. Other names are refused, because their classes change ids, or add tokens that no file lists.
+  // Returns the family of a name. Refuses names that `table` lacks: their tokenizer classes change ids, or add tokens that no file lists.
   template <class Table>
   static PieceFamily family_of(const std::string& name, const Table& table, const std::string& what) {
     std::string allowed;

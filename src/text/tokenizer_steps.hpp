@@ -26,7 +26,7 @@ class Normalizer {
 /// Error(Data) with the name `where` for a type that is not supported.
 std::unique_ptr<Normalizer> read_normalizer(const Json& json, const std::string& where);
 
-/// Reads a normalizer with SentencePiece's replacements of characters, as the package tokenizers applies them.
+/// Reads a normalizer that applies SentencePiece's character replacements in the same way as the package tokenizers.
 std::unique_ptr<Normalizer> read_precompiled_normalizer(const Json& json, const std::string& where);
 
 /// Reads BERT's normalizer: cleaning, spaces around Chinese characters, removal of accents, and lower case.

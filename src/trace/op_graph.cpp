@@ -114,7 +114,7 @@ class OpGraph::Recorder final : public OpMode {
     if (known != same_storage.rend()) return current_[t.unsafeGetTensorImpl()] = known->second;
     return fresh_value(t, {.name = name_of(t)});
   }
-  // Returns the name of a tensor from outside.
+  // Returns the name of a parameter or buffer; "" for a tensor that is neither.
   std::string name_of(const at::Tensor& t) const {
     const auto [begin, end] = named_.equal_range(storage_of(t));
     const auto is_it = [&](const auto& entry) { return entry.second.first.is_same(t) || same_elements(entry.second.first, t); };

@@ -19,8 +19,8 @@ class AlternatingStep final : public WindowStep {
                   WeightAverage* average, const Observers& observers, const StepOptions& options);
   ~AlternatingStep() override;
 
-  // Returns the sum of the losses, the sums of the metrics, and the norm of all gradients together. The result is marked as taken if no
-  // optimizer has skipped its step.
+  // Returns the sum of the losses, the sums of the metrics, and the norm of all gradients together. The result is marked as taken if at
+  // least one optimizer has stepped and none has skipped its step because of an overflow.
   StepResult run(const std::vector<Batch>& window, double full_weight = 0) override;
   // Throws Error(Usage): optimizers before the one that failed have already stepped.
   void undo_window() override;

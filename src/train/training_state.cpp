@@ -66,8 +66,8 @@ const at::Tensor* saved_tensor(const State& saved, const std::string& name) {
 /// Returns the name of a parameter's tensor in a state. In the model, which has no kind, this is the name of the parameter.
 std::string state_name(const std::string& kind, const Parameter& p) { return kind.empty() ? p.name : kind + "/" + p.name; }
 
-/// Returns the slices in a state, grouped by kind: those of the tensors named "<kind>/<parameter>". Each kind has a slice of every
-/// parameter. Numbers and buffers of the model are not slices.
+/// Returns the slices in a state, grouped by kind: the tensors named "<kind>/<parameter>". Each kind has a slice of every parameter.
+/// Numbers and the model's buffers are not slices.
 std::map<std::string, std::vector<at::Tensor>> slices_of(const State& state, const ParameterSet& parameters) {
   std::set<std::string> kinds{""};
   for (const auto& entry : state.tensors) kinds.insert(entry.first.substr(0, entry.first.find('/')));

@@ -31,7 +31,7 @@ struct InputSpec {
   std::string name = "input";  ///< name of the field in the Batch
   at::ScalarType dtype = at::kFloat;
   std::vector<Extent> shape{};  ///< first dimension: usually the free size "batch"
-  /// Smallest and largest value. Integers must have a range; it excludes the largest value (token ids: {0, vocabulary}).
+  /// Limits of the values. Required for integers, which stay below the upper limit (token ids: {0, vocabulary}).
   std::optional<std::pair<double, double>> range{};
 
   /// Returns the usual size of the free dimension `name`; nullopt if it does not exist or has no usual size.
@@ -40,7 +40,7 @@ struct InputSpec {
   std::string str() const;
 };
 
-/// Describes images [batch, channels, height, width] whose side is usually `side` pixels (0: no usual size), or always, if `fixed`.
+/// Describes images [batch, channels, height, width]. `side` is their usual height and width (0: none) or, if `fixed`, the only one.
 InputSpec image_input(int64_t channels, int64_t side, bool fixed = false);
 
 struct ExampleOptions {

@@ -25,8 +25,8 @@ class ExactSum {
   /// Constructs the total from the elementwise sum of up to 2^30 limbs() arrays.
   explicit ExactSum(const Limbs& limbs) : limbs_(limbs) { carry(); }
 
-  /// Adds value * 2^exponent. Allowed are -1134 <= exponent <= 1100, and -2148 <= exponent <= 2048 if |value| is in [1, 2^64); Error(Usage)
-  /// if the product is out of range.
+  /// Adds value * 2^exponent. `exponent` must be in [-1134, 1100], or in [-2148, 2048] if |value| is in [1, 2^64). Error(Usage) if the
+  /// product is out of range.
   void add(double value, int exponent = 0) {
     const auto bits = std::bit_cast<uint64_t>(value);
     const int biased = static_cast<int>(bits >> 52) & 0x7ff;

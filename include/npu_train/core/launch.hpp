@@ -34,8 +34,8 @@ struct Launch {
 /// (docs/distributed.md).
 ///
 /// Error(Usage) if the description is incomplete, if values contradict each other (RANK >= WORLD_SIZE, a WORLD_SIZE that differs from the
-/// number of started processes), or if there are several hosts but no MASTER_ADDR. The message names the variable, its value and the
-/// allowed values.
+/// number of started processes), or if there are several hosts but no MASTER_ADDR (needed except with Slurm). The message names the
+/// variable, its value and the allowed values.
 Launch launch_of_environment();
 
 }  // namespace npu_train

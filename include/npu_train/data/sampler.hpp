@@ -49,8 +49,8 @@ class DistributedSampler {
   explicit DistributedSampler(const SamplerOptions& options);
   const SamplerOptions& options() const { return options_; }
 
-  /// Starts an epoch at micro-batch `first_batch`, the number consumed by all ranks so far (also if the number of ranks has changed): in
-  /// round k rank r takes micro-batch first_batch + k * N + r. Error(Usage) unless epoch >= 0 and 0 <= first_batch <= batches().
+  /// Starts an epoch at micro-batch `first_batch`, the number that all ranks together have consumed, even if N was different. In round k,
+  /// rank r takes micro-batch first_batch + k * N + r. Error(Usage) unless epoch >= 0 and 0 <= first_batch <= batches().
   void set_epoch(int64_t epoch, int64_t first_batch = 0);
 
   /// Returns the number of rounds from set_epoch() on, which is the same on every rank.

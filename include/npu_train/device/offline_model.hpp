@@ -30,8 +30,8 @@ struct OfflineTensor {
 class OfflineModel {
  public:
   /// Loads the file onto NPU number `device`. The model keeps device memory for its largest batch until it is destroyed. Error(Data) if the
-  /// file cannot be read, if CANN refuses it, or if a size other than the batch is free. Error(Device) if libascendcl.so or the device is
-  /// missing, or if CANN reports another error; Error(OutOfMemory).
+  /// file cannot be read, if CANN refuses it, or if a size other than the batch is free. Error(OutOfMemory) if memory is exhausted.
+  /// Error(Device) if libascendcl.so or the device is missing, or if CANN reports another error.
   explicit OfflineModel(const std::filesystem::path& file, int device = 0);
   ~OfflineModel();
   OfflineModel(OfflineModel&&) noexcept;

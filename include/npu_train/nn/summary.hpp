@@ -35,10 +35,10 @@ struct ModelSummary {
   std::string str(bool by_layer = false) const;
 };
 
-/// Observes one forward of one sample of Model::inputs, in evaluation mode without gradients, on the model's device and in its dtype. Only
-/// the shapes of products, convolutions and attention are computed. Modes and state are restored. `sizes` overrides the usual values of the
-/// inputs' free sizes ({{"height", 32}, {"width", 32}}). Error(Usage) if a size is unknown. No other thread may use the model at the same
-/// time.
+/// Observes one forward of one sample of Model::inputs, in evaluation mode without gradients, on the model's device and in its dtype. For
+/// products, convolutions and attention, only the shapes of the results are computed; all other operators run. Modes and state are
+/// restored. `sizes` overrides the usual values of the inputs' free sizes ({{"height", 32}, {"width", 32}}). Error(Usage) if a size is
+/// unknown. No other thread may use the model at the same time.
 ModelSummary summarize(const Model& model, const std::map<std::string, int64_t>& sizes = {});
 
 /// Returns the FLOPs of the forward for one sample.

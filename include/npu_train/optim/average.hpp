@@ -43,8 +43,8 @@ class WeightAverage final : public Stateful {
   using Buffers = std::vector<std::pair<std::string, at::Tensor>>;
 
   /// Starts at the values of `parameters`, the set that the optimizer updates. `model` has the tensors that AverageSwap fills, under the
-  /// same names; by default the complete parameters. Pass it if the model computes with low-precision copies of fp32 masters, or if its
-  /// parameters are sharded: AverageSwap then fills its slices. `buffers` are shared with the model.
+  /// same names; by default the complete parameters. Pass `model` if the model computes with low-precision copies of fp32 masters, or if
+  /// its parameters are sharded: AverageSwap then fills the model's slices. `buffers` are shared with the model.
   explicit WeightAverage(const ParameterSet& parameters, AverageOptions options = {}, Buffers buffers = {}, ParameterSet model = {});
 
   /// Updates the averages. If `decision.found_inf` is not 0, averages and counter stay bit-identical; on an accelerator this is decided

@@ -126,7 +126,7 @@ class Optimizer : public SkippableStep, public Stateful {
   double lr_;
   bool no_decay_ = false;
   std::vector<GroupOptions> groups_;
-  std::vector<int> own_groups_;  // for each group that set_groups() has added behind the first ones: index of the group that it replaces
+  std::vector<int> own_groups_;  // for each group that set_groups() has appended: index of the original group that it replaces
   std::unordered_map<std::string, GroupOptions> rules_;  // rules of set_groups(), by parameter
   std::vector<Slot> slots_;
   NormReduction norm_reduction_;

@@ -84,7 +84,7 @@ class TextStream {
   std::string behind_returned() const;
 
   Decode decode_;
-  std::vector<int64_t> ids_;  // the last ids: first those whose text was returned (and is not empty), then those whose text was not
+  std::vector<int64_t> ids_;  // the last ids: first those whose non-empty text was returned, then those whose text is held back
   size_t returned_ = 0;       // number of ids in ids_ whose text was returned
 };
 

@@ -33,7 +33,7 @@ struct StepReport {
   double data_wait = 0;  ///< part of `seconds` spent waiting for data
 
   /// Returns `metrics` without those that are NaN because nothing in this window counts for them, such as the loss of an optimizer that did
-  /// not step.
+  /// not step. Returns all of them if `empty`.
   Scalars measured() const;
 };
 

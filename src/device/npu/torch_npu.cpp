@@ -112,7 +112,7 @@ bool has_torch_npu() {
   std::vector<std::string> tried;
   try {
     return !is_set(kTorchNpuVariable) && environment_with_torch_npu(tried).has_value();
-  } catch (const Error&) {  // the user who selects `device: npu` gets the error
+  } catch (const Error&) {  // ignored here; a user who selects `device: npu` gets the error
     return false;
   }
 }

@@ -106,8 +106,8 @@ class MlflowLogger final : public Logger {
                               content);
   }
 
-  // Continues the run that `note` names, if the store has it. Begins a new run if `note` was copied from another folder, because the owner
-  // of that folder may continue the run, too.
+  // Continues the run that `note` names, if the store has it. Otherwise `run_` stays empty, and begin() creates a new run; also if `note`
+  // is a copy of the file of another folder that still has it, because that folder may continue the run, too.
   void go_on(const fs::path& note) {
     if (!fs::exists(note)) return;
     const auto where = note.string();

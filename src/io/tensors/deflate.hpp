@@ -1,4 +1,4 @@
-// Compression for zip archives: with zlib in deflate.cpp, or only the checksum in no_deflate.cpp (NPU_TRAIN_IMAGES=OFF).
+// Checksum and decompression for zip archives: both with zlib in deflate.cpp, only the checksum in no_deflate.cpp (NPU_TRAIN_IMAGES=OFF).
 #pragma once
 
 #include <cstdint>

@@ -19,8 +19,8 @@ bool parts_match(std::string_view name, std::string_view pattern);
 /// Returns the name that equals the pattern, or else all names that match by parts_match(), in order.
 std::vector<std::string> matching_names(const std::vector<std::string>& names, const std::string& pattern);
 
-/// Returns the names of layers or parameters that one of the patterns selects. Error(Usage) for a pattern that selects none; the message
-/// begins with `where` and lists the first names. `what` is the message's word for the named thing: "parameter".
+/// Returns the names of layers or parameters that one of the patterns selects. Error(Usage) for a pattern that selects none. Its message
+/// begins with `where`, lists the first few names, and calls them `what`: "parameter".
 std::set<std::string> selected_names(const char* where, const std::string& what, const std::vector<std::string>& patterns,
                                      const std::vector<std::string>& names);
 

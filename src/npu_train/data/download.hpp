@@ -19,8 +19,9 @@ Archive cifar_archive(CifarKind kind);
 /// Error(Data) with `remedy` if NPU_TRAIN_OFFLINE is set to anything but 0, which forbids the download of `url`.
 void check_online(const std::string& url, const std::string& remedy);
 
-/// Downloads `url` to `file`, with curl or wget. Allows only https:// and file:// addresses, up to 5 redirections and up to 2 GiB. Ignores
-/// the user's curl settings. Error(Data) with the last line that the program printed and `remedy`; also if NPU_TRAIN_OFFLINE is set.
+/// Downloads `url` to `file`, with curl or wget. Allows only https:// and file:// addresses, up to 5 redirections (with curl only to
+/// https://, never to file://) and up to 2 GiB. Ignores the user's curl settings. Error(Data) with the last line that the program printed
+/// and `remedy`; also if NPU_TRAIN_OFFLINE is set.
 void download_file(const std::string& url, const std::filesystem::path& file, const std::string& remedy);
 
 /// Stores the archive's files in `root`; does nothing if they exist. The folder appears completely or not at all: it is built next to

@@ -11,7 +11,7 @@ namespace npu_train {
 /// Returns hash64 of the file's content, read in pieces. Error(`kind`) if it cannot be read.
 uint64_t file_checksum(const std::filesystem::path& path, ErrorKind kind = ErrorKind::Checkpoint);
 
-/// Error(`kind`), with the difference, unless the file has this size and checksum.
+/// Checks the size and the checksum of the file. Error(`kind`) if one of them differs; the message gives both values.
 void verify_file(const std::filesystem::path& path, uint64_t bytes, uint64_t checksum, ErrorKind kind = ErrorKind::Checkpoint);
 
 }  // namespace npu_train

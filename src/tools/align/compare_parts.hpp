@@ -71,7 +71,7 @@ class ItemJudge {
   const DumpStep& b_;
   const CompareOptions& options_;
   std::string dtype_a_, dtype_b_, run_dtype_;  // computing dtypes of the runs, and the coarser of the two
-  std::map<std::string, double> scales_;       // by direction: largest magnitude of gradients
+  std::map<std::string, double> scales_;       // by call direction: largest magnitude of gradients
   std::map<std::string, double> costs_;        // by kind of value: B's worst error relative to the reference
 };
 

@@ -84,7 +84,7 @@ class DumpObserver final : public RunObserver {
         log_warning("dump.ranks: there is no rank ", rank, "; this run has ", run.strategy->ranks().size());
     dumper_.emplace(options_, dumped_model(*run.task), run.strategy->ranks().rank(), facts_of(run));
     dumper_->watch(*run.optimizer, run.precision);
-    if (run.strategy->ranks().size() > 1)  // added before the dumper, whose folders it would otherwise remove as those of an earlier run
+    if (run.strategy->ranks().size() > 1)  // first: RankRecorder would otherwise remove the dumper's folders as those of an earlier run
       run.loop->observers().add(
           &ranks_.emplace(options_, run.strategy->ranks(), *run.loop->parts().parameters, *run.optimizer, run.precision));
     run.loop->observers().add(&*dumper_);

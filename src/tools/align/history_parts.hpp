@@ -5,7 +5,7 @@
 
 namespace npu_train::detail {
 
-// Fills sentences, likely and advice of a finished comparison.
+// Fills `sentences`, `likely` and `advice` after a comparison.
 void explain_histories(HistoryComparison& comparison, const History& a, const History& b, const HistoryOptions& options);
 
 // Returns the mean relative difference of A's steps from B's if step_a = step_b + shift, by the rule of compare_histories(); nullopt for

@@ -150,7 +150,7 @@ double apart_in_statistics(const ItemComparison& item, double largest_b, const T
   const auto &a = item.item_a, &b = item.item_b;
   // the norm may have the same relative error as the largest element
   const double norm = largest_b > 0 && b.norm && *b.norm > 0 ? apart(a.norm, b.norm) / *b.norm * largest_b : apart(a.norm, b.norm);
-  const bool counted_exactly = t.atol == 0 && t.rtol == 0;  // integers, whose sums are rounded nevertheless
+  const bool counted_exactly = t.atol == 0 && t.rtol == 0;  // integers, though their sums are rounded
   const double sums = std::max(apart(a.mean, b.mean), norm);
   return std::max({apart(a.max, b.max), apart(a.min, b.min), counted_exactly && sums <= kSums * largest_b ? 0 : sums});
 }

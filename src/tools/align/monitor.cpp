@@ -297,7 +297,7 @@ class Monitor final : public StepObserver, public Callback {
   TrainLoop& loop_;
   Strategy& strategy_;
   const Optimizer& optimizer_;
-  bool has_slices_;  // whether this rank reports its parameters, which no other rank reports
+  bool has_slices_;  // whether this rank, and no other, reports the parameters that it holds
   std::vector<bool> used_;
   bool warned_ = false;
   bool observing_ = true;

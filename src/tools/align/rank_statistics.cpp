@@ -41,7 +41,8 @@ struct Outlier {
   double own = 0, others = 0, errors = 0;
 };
 
-// Returns the rank whose mean is farthest from the mean of all others, if the distance exceeds both the limit and `least`.
+// Returns the rank whose mean is farthest, in standard errors, from the mean of all others, if this distance exceeds the limit and the
+// means differ by more than `least`.
 Outlier outlier_of(const std::map<int, Spread>& ranks, double least, const RankLimits& limits) {
   Outlier out;
   for (const auto& [rank, own] : ranks) {

@@ -39,7 +39,7 @@ Finding training_step(const Device& device, const std::string& precision, const 
   return f;
 }
 
-/// Returns the selected devices. Adds findings on those that cannot be used to `out`.
+/// Returns the selected devices. Adds to `out` findings on those that cannot be used.
 std::vector<Device> meant_devices(const std::string& device, std::vector<Finding>& out) {
   if (device.empty() || device == "auto") return usable_devices(out);
   try {

@@ -39,7 +39,7 @@ bool is_model_key(const std::string& word);
 /// Parses plain or ema; nullopt for "". Error(Usage) with the name `command` for other words.
 std::optional<WeightSet> weight_set_argument(const char* command, const std::string& word);
 
-/// Adds --model and --num-classes; the keys are positional arguments, which each subcommand defines itself.
+/// Adds --model and --num-classes. Each subcommand itself defines the positional argument model.KEY=VALUE.
 void add_model_options(CLI::App& sub, ModelArguments& args, const std::string& model_help);
 /// Adds the options of add_model_options(), --checkpoint and --weights.
 void add_source_options(CLI::App& sub, ModelArguments& args);

@@ -29,7 +29,8 @@ void add_section(CLI::App& app, const std::string& title, cli::Command& run, con
   for (size_t i = before; i < now.size(); ++i) now[i]->group(title);
 }
 
-// Requires the proper ending for each output file: `predict --html *.jpg` would otherwise replace the first image with the page.
+// Requires the proper ending for the files of --html and --logits: `predict --html *.jpg` would otherwise replace the first image with the
+// page.
 void check_output_names(CLI::App& app) {
   const auto ends_in = [](const std::vector<std::string>& endings) {
     return CLI::Validator(

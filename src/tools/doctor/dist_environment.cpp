@@ -114,7 +114,7 @@ Finding processors(const NetworkFacts& facts, int most_ranks) {
   return f;
 }
 
-// Whether `allowed`, "any" or "1, 2, 4, 8", contains the number of ranks.
+// Whether `allowed` ("any" or "1, 2, 4, 8") permits the number of ranks.
 bool connects(const std::string& allowed, int ranks) {
   const auto numbers = detail::split(allowed, ',');
   return allowed == "any" ||

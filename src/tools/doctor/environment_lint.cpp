@@ -78,7 +78,7 @@ const std::map<std::string, AllocKey>& alloc_keys() {
 
 // Checks a text such as "expandable_segments:True,max_split_size_mb:128". Returns "" if it is valid.
 std::string wrong_alloc(const std::string& text) {
-  std::string flat;  // a list in brackets belongs to its key
+  std::string flat;  // `text` with ';' for ',' in brackets
   int depth = 0;
   for (const char c : text) {
     depth += c == '[' ? 1 : c == ']' ? -1 : 0;

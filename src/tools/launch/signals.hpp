@@ -15,7 +15,7 @@ bool is_stop_signal(int number);
 /// Returns the text of a signal: "signal 9 (SIGKILL)".
 std::string signal_text(int number);
 
-/// Blocks SIGPIPE, SIGCHLD and the signals that stop a program during its lifetime, so that only wait() receives them. Use it only in a
+/// During its lifetime, blocks SIGPIPE, SIGCHLD and the signals that stop a program, so that only wait() receives them. Use it only in a
 /// single-threaded process.
 class SignalWait {
  public:

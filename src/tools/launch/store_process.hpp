@@ -21,7 +21,7 @@ class StoreProcess {
   int port() const { return port_; }
   /// Ends the process. Ranks that wait for the store get an error.
   void end();
-  /// Returns how the process ended, once after it has ended by itself; otherwise nullopt.
+  /// Returns, only once, how the process has ended by itself; otherwise nullopt.
   std::optional<RankEnd> ended();
 
  private:

@@ -11,7 +11,7 @@
 namespace npu_train {
 namespace {
 
-constexpr int64_t kLargestAsked = int64_t{1} << 20;  // largest batch that is tried, since a step's memory may not grow with the batch
+constexpr int64_t kLargestAsked = int64_t{1} << 20;  // doubling the batch ends here, if the step's memory does not grow with it
 
 bool same_row(const MemoryTrace& a, const MemoryTrace& b) {
   if (a.blocks.size() != b.blocks.size() || a.events.size() != b.events.size()) return false;

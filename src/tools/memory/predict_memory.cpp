@@ -142,7 +142,8 @@ std::string strategy_of(const RunConfig& config, int ranks) {
   return config.trainer.strategy == "auto" ? "ddp" : config.trainer.strategy;
 }
 
-// Returns the alternatives, each with and without checkpointing: other precisions for one process, other strategies for several.
+// Returns the alternatives, each with and without checkpointing: all precisions for one process, all strategies for several. They may
+// include the configuration's own.
 std::vector<RunConfig> alternatives(const RunConfig& given, int ranks) {
   std::vector<RunConfig> out;
   const auto add = [&](const auto& change) {

@@ -1,4 +1,4 @@
-// Levenberg-Marquardt fit of the logarithms of step times. A weak prior keeps rates that the steps do not determine at their start values.
+// Levenberg-Marquardt fit of the logarithms of step times. If the steps do not determine a rate, a weak prior keeps its start value.
 #include <algorithm>
 #include <array>
 #include <cmath>

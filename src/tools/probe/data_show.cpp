@@ -234,7 +234,7 @@ std::vector<ShownSample> first_samples(ImageStream& stream, const DatasetInfo& i
   return out;
 }
 
-/// Prevents the loader from reading samples that are not shown.
+/// Prevents the loader from reading more than is necessary: the shown samples or, with mixing or drop_last, their complete micro-batches.
 void read_only_shown(DataOptions& options, bool mixes, bool stream) {
   const bool single = !mixes && !options.drop_last;  // the other samples of a batch have no effect on an image
   if (single) options.batch_size = options.val_batch_size = 1;

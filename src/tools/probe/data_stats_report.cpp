@@ -113,7 +113,7 @@ std::string list_of(const std::vector<double>& numbers) {
   return "[" + join(out) + "]";
 }
 
-/// Adds the mean and the deviation of the pixels as a transform normalize, which refuses a deviation of 0.
+/// Adds the mean and deviation of the pixels as a `normalize` transform, which refuses a deviation of 0.
 void add_normalize(Report& out, const std::vector<double>& mean, const std::vector<double>& std) {
   if (std::find(std.begin(), std.end(), 0) == std.end())
     out.say("as a transform: {name: normalize, mean: " + list_of(mean) + ", std: " + list_of(std) + "}");

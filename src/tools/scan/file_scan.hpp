@@ -65,8 +65,8 @@ class FileScan {
   void add(std::string_view rule, uint32_t begin, uint32_t length, std::vector<Edit> edits = {});
   void add(const Library& library, uint32_t begin, uint32_t length);
   void add(Hit hit) { hits_.push_back(std::move(hit)); }
-  /// Adds a finding for a text that consists of a device, a backend, the name of an environment variable or a CUDA tensor type. If
-  /// `editable` is false, the finding has no edit. Returns false for any other text.
+  /// Adds a finding for a text that consists of a device, a backend, a list of these, or a CUDA tensor type. If `editable` is false, the
+  /// finding has no edit. Returns false for any other text.
   bool add_device_text(std::string_view body, uint32_t at, bool editable = true);
   bool is_device_text(std::string_view body) const;
   bool add_environment(std::string_view name, uint32_t at);
@@ -78,9 +78,10 @@ class FileScan {
   bool edits_lie_in(uint32_t begin, uint32_t end) const;
 
   using Ranges = std::vector<std::pair<uint32_t, uint32_t>>;
-  /// Drops the edits in code that already supports NPUs, and assigns the rule serves-npu to its hits. `variables` has the ranges for CUDA's
-  /// environment variables, `ranges` those for all other hits, since a function that accepts any accelerator may still choose it by
-  /// CUDA_VISIBLE_DEVICES.
+  /// Drops the edits in code that already supports NPUs, and assigns the rule serves-npu to the hits that had them, and to hits without an
+  /// edit of the rules cuda-env, device-key, device-list and own-cuda-method. Other hits without an edit keep their rule. `variables` has
+  /// the ranges for CUDA's environment variables, `ranges` those for all other hits, since a function that accepts any accelerator may
+  /// still choose it by CUDA_VISIBLE_DEVICES.
   void leave(const Ranges& ranges, const Ranges& variables);
   FileMarks marks;
 

@@ -80,7 +80,8 @@ class NpuRanges {
   }
 
  private:
-  // Handles classes with `CUDA = "cuda"` and `NPU = "npu"`: if a statement of the class names an NPU, adds all statements of the class.
+  // Handles classes with `CUDA = "cuda"` and `NPU = "npu"`: if a statement of the class names an NPU, adds all its statements. Functions
+  // and classes inside the class do not count.
   void add_members(size_t k) {
     const size_t end = file_.end_of_block(k);
     bool named = false;

@@ -21,7 +21,7 @@ enum class TokenKind : uint8_t {
 struct Token {
   TokenKind kind = TokenKind::Symbol;
   bool formatted = false;  // Text: an f-string, whose fields follow as tokens in braces; words of a shell: a variable's name, after $ or ${
-  bool prose = false;      // words of a shell: part of a quoted text with blanks
+  bool prose = false;      // words of a shell: part of a quoted text with blanks, or of a here-document that is not Python
   uint32_t begin = 0, length = 0;
   uint32_t body = 0, body_length = 0;
 

@@ -14,7 +14,7 @@ struct Verdict {
   double reference_max = 0;
   double allowed = 0;
   int64_t nonfinite_mismatch = 0, nonfinite_allowed = 0;
-  double norm_diff = 0, norm_allowed = -1;  // L2 norm of a - b and its limit; tensors also agree within this limit; -1: none
+  double norm_diff = 0, norm_allowed = -1;  // L2 norm of a - b and its limit, an alternative to `allowed`; -1: none
   bool passed() const { return (max_diff <= allowed || as_a_whole()) && nonfinite_mismatch <= nonfinite_allowed; }
   bool as_a_whole() const { return norm_diff <= norm_allowed; }
   // Returns how close the tensor is to failing, to find the worst of several.

@@ -25,7 +25,7 @@ bool Averaging::has_begun(int64_t epoch, int64_t global_step) const {
 void Averaging::note_step(int64_t epoch, int64_t global_step) {
   if (is("checkpoints") && average_->updates() > 0) average_->reset();  // a resumed run still has the average from its previous end
   if (!is("swa")) return;
-  // If a shorter run is continued as this longer one, it may have begun its averages before the step at which this run begins them.
+  // This run may continue a shorter one, whose averages began before the step at which this run begins its own.
   if (average_->updates() > 0 && !has_begun(epoch, global_step)) {
     log_warning(
         "average.kind=swa: the averages of the checkpoint are discarded, because in this longer run they begin later (average.start)");

@@ -117,7 +117,7 @@ struct StepComparison {
   int64_t other_places = 0;              ///< part of `rounding`: values that fused kernels show at another place of the network
   /// Numbers of ItemComparison::noise_elements: of weights (before and after the step), of the optimizer's state, and of gradients.
   int64_t noise_weights = 0, noise_state = 0, noise_gradients = 0;
-  double earlier_error = 0;  ///< noise: all elements, or the third that is known to be noise (the bias of the key)
+  double earlier_error = 0;  ///< the worst relative error of a weight that updates of earlier steps explain
   bool drifted = false;      ///< updates amplified the rounding of weights; see docs/compare.md
   /// Norm layers whose output on one side is probably the value at another place of the network, as with fused kernels, although no
   /// compared call proves it.

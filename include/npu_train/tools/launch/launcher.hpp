@@ -13,8 +13,9 @@ struct LaunchOptions {
   std::vector<std::string> restart_command{};  ///< the command for restarts; empty: `command`
   int nproc = 2;                               ///< number of ranks, 1 to kMaxRanks
   int max_restarts = 0;                        ///< number of times that all ranks are restarted after a failure
-  /// 0: a restart keeps all ranks. Above 0: a restart omits at least as many ranks as failed. The number of remaining ranks is at least
-  /// `min_nproc` and divides `nproc`, so that the program can keep its global batch.
+  /// 0: a restart keeps all ranks. Above 0: a restart omits as many ranks as failed, or more, so that the number of remaining ranks divides
+  /// `nproc` and the program can keep its global batch. If fewer than `min_nproc` would remain, it starts `min_nproc`, or does not restart
+  /// if that number does not divide `nproc`.
   int min_nproc = 0;
   std::chrono::milliseconds grace = std::chrono::seconds(60);       ///< time from the first failure until the other ranks get SIGTERM
   std::chrono::milliseconds kill_after = std::chrono::seconds(10);  ///< time from SIGTERM until SIGKILL

@@ -18,7 +18,7 @@ namespace npu_train {
 /// The peak memory of a step.
 struct MemoryPeak {
   int64_t allocated = 0;  ///< bytes of tensors, including those that persist between steps
-  int64_t reserved = 0;   ///< bytes that a caching allocator reserves on the device for them
+  int64_t reserved = 0;   ///< device bytes that a caching allocator reserves for the tensors
   std::string phase, layer;
   MemoryByUse uses{};                                        ///< parts of `allocated`
   std::vector<std::pair<std::string, int64_t>> activations;  ///< bytes that the forward pass keeps, by layer in forward order

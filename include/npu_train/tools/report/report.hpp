@@ -43,7 +43,7 @@ ReportValue unless_nan(ReportValue value);
 /// Shows the same value in the colour of a judgement.
 ReportValue toned(ReportValue value, Tone tone);
 
-/// The forms for people that contain a part of a report.
+/// Where people see an item of a report: in the text, on the page, or both.
 enum class ReportIn { All, Text, Page };
 
 /// A value with its key in JSON and its name for people. A key of "" leaves it out of JSON, a name of "" leaves it out of the other forms.

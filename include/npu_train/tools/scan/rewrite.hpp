@@ -14,9 +14,9 @@ namespace npu_train {
 struct RewriteOptions {
   ScanOptions scan{};
   /// Also replaces torch.nn.DataParallel by one process for each NPU. The changed code uses DistributedDataParallel on the device
-  /// LOCAL_RANK, and samplers that divide shuffled data among the ranks and are given the epoch; only rank 0 writes files. The copy gets
-  /// npu_distributed.py, which the changed files import, and run_distributed.sh. A project that starts several processes itself, or has no
-  /// DataParallel, is rewritten without this.
+  /// LOCAL_RANK, samplers that divide shuffled data among the ranks and are given the epoch, and a torch.save() that only rank 0 executes.
+  /// The copy gets npu_distributed.py, which the changed files import, and run_distributed.sh. A project that starts several processes
+  /// itself, or has no DataParallel, is rewritten without this.
   bool distributed = false;
 };
 

@@ -78,7 +78,7 @@ struct HistoryComparison {
   std::vector<HistoryRow> rows;             ///< steps that both have
   std::vector<int64_t> only_a, only_b;      ///< steps of one side only
   double mean_relative = 0;                 ///< over the rows that are finite on both sides; NaN if there are none
-  double last_quarter_relative = 0;         ///< mean relative difference in the last quarter of all rows
+  double last_quarter_relative = 0;         ///< mean over those of the last quarter of all rows that are finite on both sides; else NaN
   double max_relative = 0;                  ///< inf if only one side is finite at a step
   int64_t max_step = 0;                     ///< step of the maximum
   double last_mean_a = 0, last_mean_b = 0;  ///< mean losses of the last quarter

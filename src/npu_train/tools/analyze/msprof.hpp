@@ -27,8 +27,8 @@ struct MsprofTable {
 
 /// Reads op_summary_*.csv or op_statistic_*.csv (CANN 6 to 9; https://www.hiascend.com/document, "op_summary", "op_statistic"): one file,
 /// or all files of one kind below a folder such as PROF_* or its mindstudio_profiler_output. If the folder has both kinds, only op_summary
-/// is read, because it names the functions. Error(Usage) if there is no such file; Error(Data), with file and line, for other columns and
-/// for times that are not numbers.
+/// is read, because it names the functions. Error(Usage) if a folder has neither kind; Error(Data) for a file that cannot be read and, with
+/// file and line, for other columns and for times that are not numbers.
 MsprofTable read_msprof(const std::filesystem::path& path);
 
 /// Merges the operators of a profile.json (trainer.profiler=chrome) with the kernels, by operator. `where` names the profile in messages.

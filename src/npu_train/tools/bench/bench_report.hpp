@@ -74,8 +74,8 @@ struct BenchComparison {
   bool passed() const;
 };
 
-/// Compares the rows with times that both reports have. Runs at different times are less certain than interleaved runs, so the difference
-/// of the machine's own speed (products, copies) counts as scatter. Error(Usage) if there is no such row, or if same_work() returns false.
+/// Compares the rows that have times in both reports. These runs are not interleaved and thus less certain: the difference of the machine's
+/// own speed (products, copies) counts as scatter. Error(Usage) if there is no such row, or if same_work() returns false.
 BenchComparison compare_bench_reports(const BenchReport& a, const BenchReport& b);
 Report report_of(const BenchComparison& comparison);
 

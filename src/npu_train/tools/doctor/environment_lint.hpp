@@ -24,8 +24,9 @@ struct KnownVariable {
 
 const std::vector<KnownVariable>& known_variables();
 
-/// Judges the variables that are set. Returns one finding for each invalid variable, and then one that lists the valid variables. Values of
-/// unknown variables are never read.
+/// Judges the variables that are set. Returns one finding for each variable whose value is invalid or harmful or that another variable has
+/// replaced, and for each contradiction between variables. Without any of these, returns a single finding that lists the variables that are
+/// set. Values of unknown variables are never read.
 std::vector<Finding> lint_environment(const HostView& host);
 
 /// Returns the recommended environment of this machine as a file for `source`: each line sets or removes a variable, with a comment that

@@ -10,8 +10,8 @@
 
 namespace npu_train::detail {
 
-/// Returns the configuration without output files, validation and anything that ends a run early. Averages that are made at the end of a
-/// run are never updated.
+/// Returns the configuration without output files, validation and anything that ends a run early. Weight averages of kinds other than ema
+/// are never updated.
 RunConfig without_side_effects(RunConfig config);
 
 /// Like without_side_effects(), but also without initial weights from a file, for tools that need only the shapes of a model.
