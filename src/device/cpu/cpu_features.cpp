@@ -19,7 +19,7 @@ CpuFeatures parse_cpuinfo(const std::string& text) {
     std::istringstream words(line.substr(line.find(':') + 1));
     for (std::string word; words >> word;) {
       if (word == "avx512_bf16" || word == "amx_bf16" || word == "bf16") out.bf16 = true;
-      if (word == "avx512_fp16" || word == "amx_fp16" || word == "asimdhp") out.fp16 = true;
+      if (word == "amx_fp16") out.fp16 = true;
     }
     break;  // assumes that all cores are equal
   }

@@ -7,7 +7,9 @@ namespace npu_train::detail {
 
 struct CpuFeatures {
   bool bf16 = false;  // AVX512_BF16, AMX-BF16, or Arm's BF16 extension
-  bool fp16 = false;  // AVX512_FP16, AMX-FP16, or Arm's half-precision arithmetic
+  // AMX-FP16. AVX512_FP16 and Arm's half-precision arithmetic do not suffice for a training: oneDNN has no weight gradient of convolutions
+  // for them (src/cpu/cpu_convolution_list.cpp), and its reference code takes 86 times as long as fp32.
+  bool fp16 = false;
 };
 
 // Parses the text of /proc/cpuinfo, for x86 ("flags") and aarch64 ("Features").

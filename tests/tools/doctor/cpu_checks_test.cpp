@@ -122,8 +122,10 @@ TEST_CASE("low precision by the flags of each architecture") {
   make_cuda_box(xeon);
   make_ascend_box(arm);
   CHECK(has(cpu(laptop, "low precision").finding, "emulated"));
-  CHECK(has(cpu(xeon, "low precision").finding, "multiplies bf16 and fp16"));
+  CHECK(has(cpu(xeon, "low precision").finding, "multiplies bf16 and fp16; fp16 is emulated nevertheless"));
   CHECK(has(cpu(arm, "low precision").finding, "multiplies bf16 and fp16"));
   arm.host.edit("/proc/cpuinfo", "asimddp bf16", "asimddp");
   CHECK(has(cpu(arm, "low precision").finding, "fp16, but not bf16"));
+  xeon.host.edit("/proc/cpuinfo", "avx512_fp16", "avx512_fp16 amx_fp16");
+  CHECK(cpu(xeon, "low precision").finding == "the processor multiplies bf16 and fp16");
 }
