@@ -1,5 +1,5 @@
-# npu_train_add_test(NAME COMMAND...): add_test() with the seconds that .ci/budget.tsv has on record for the test, by which ctest starts the
-# dearest tests first, so that no long one is left for the end.
+# npu_train_add_test(NAME COMMAND...): calls add_test() and gives the test the seconds that .ci/budget.tsv has on record as its cost. ctest
+# therefore starts the slowest tests first, and none of them is left for the end.
 file(STRINGS ${PROJECT_SOURCE_DIR}/.ci/budget.tsv lines REGEX "^[a-z_0-9]+\\.")
 foreach(line IN LISTS lines)
   string(REPLACE "\t" ";" line "${line}")

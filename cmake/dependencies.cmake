@@ -18,7 +18,7 @@ endif()
 if(TARGET torch_cuda AND NPU_TRAIN_DIST)
   find_path(NPU_TRAIN_NCCL_INCLUDE nccl.h HINTS ${NPU_TRAIN_TORCH_PREFIX}/../nvidia/nccl/include)
 endif()
-# npu_train_imported(NAME INCLUDE LIBRARY): a target for a library that has no package of CMake.
+# npu_train_imported(NAME INCLUDE LIBRARY): a target for a library that has no CMake package.
 function(npu_train_imported name include library)
   add_library(${name} INTERFACE IMPORTED)
   target_include_directories(${name} SYSTEM INTERFACE ${include})
@@ -40,7 +40,7 @@ find_library(NPU_TRAIN_HWY_LIBRARY hwy REQUIRED)
 npu_train_imported(npu_train_highway "${NPU_TRAIN_HWY_INCLUDE}" "${NPU_TRAIN_HWY_LIBRARY}")
 find_path(NPU_TRAIN_XXHASH_INCLUDE xxhash.h REQUIRED)
 find_path(NPU_TRAIN_PROTOZERO_INCLUDE protozero/pbf_writer.hpp REQUIRED) # headers only
-find_path(NPU_TRAIN_SPDLOG_INCLUDE spdlog/spdlog.h REQUIRED) # only its headers, with the fmt next to them
+find_path(NPU_TRAIN_SPDLOG_INCLUDE spdlog/spdlog.h REQUIRED) # only its headers, and the fmt next to them
 # The libraries that a program must link in addition to the installed static library: plain -l names, so that it needs no CMake packages for
 # them.
 set(NPU_TRAIN_PLAIN_NEEDS yaml-cpp pthread ${CMAKE_DL_LIBS}) # npu_train::check

@@ -12,9 +12,9 @@ function(npu_train_program target)
   endif()
 endfunction()
 
-# npu_train_plugin(TARGET): builds into lib/npu_train of the build folder what the library loads when a run asks for it. The library looks
-# along its own run path, and along that of the program if it is static. The programs of this project need no such path, because they find
-# the folder next to bin/, and they would keep it when they are installed.
+# npu_train_plugin(TARGET): builds a plugin, which the library loads when a run requests it, into lib/npu_train of the build folder. The
+# library searches its own run path and, if it is static, that of the program. The programs of this project do not get such a run path: they
+# find the folder next to bin/, and they would keep the path when they are installed.
 function(npu_train_plugin target)
   set_target_properties(${target} PROPERTIES PREFIX "lib" LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib/npu_train
     CXX_VISIBILITY_PRESET hidden)

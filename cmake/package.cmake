@@ -13,11 +13,11 @@ if(NPU_TRAIN_DPKG_SHLIBDEPS)
   list(APPEND CPACK_GENERATOR DEB)
   set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
   set(CPACK_DEBIAN_COMPRESSION_TYPE gzip)
-  # The system's libraries; libtorch is of no package.
+  # Finds the packages of the system's libraries. libtorch belongs to no package.
   set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
   set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${NPU_TRAIN_TORCH_PREFIX}/lib)
   if(NPU_TRAIN_TOOLS AND NPU_TRAIN_SERVE)
-    set(CPACK_DEBIAN_PACKAGE_RECOMMENDS libmicrohttpd12) # which npu_tool serve loads
+    set(CPACK_DEBIAN_PACKAGE_RECOMMENDS libmicrohttpd12) # npu_tool serve loads it
   endif()
   set(CPACK_DEBIAN_PACKAGE_SECTION science)
 endif()

@@ -13,7 +13,8 @@ if(NPU_TRAIN_PYTHON)
   npu_train_add_test(style.tests_self_test ${NPU_TRAIN_PYTHON} ${PROJECT_SOURCE_DIR}/tests/architecture/check_tests_test.py)
   set_tests_properties(style.readme style.mutants style.tests PROPERTIES TIMEOUT 60)
 endif()
-# The layout of Gloo's classes is only declared: an object with one of their vtables would have another layout than libtorch's.
+# Gloo's classes are only declared here, without their layout. If the library contained one of their vtables, its objects would have another
+# layout than libtorch's.
 if(NPU_TRAIN_DIST)
   npu_train_add_test(style.gloo_declarations sh -c
     "nm -C --defined-only \"$1\" | awk '/npu_train::/ { ours = 1 } /vtable for gloo/ { other = 1 } END { exit !ours || other }'" sh
@@ -24,8 +25,8 @@ set_tests_properties(style.docs PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300)
 set_tests_properties(style.format style.scripts PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300)
 
 # Tests of the configuration `full` (scripts/test -C full, and CI), which compile many sources again with all cores, one at a time. They count
-# as one process: ctest would start a test of two only when two others end at once, and so run most of these alone at the end. Those that take
-# longest are run by scripts/prove.
+# as one process: ctest would start a test that counts as two only when two others end at once, so most of these would run alone at the end.
+# scripts/prove runs those that take longest.
 function(npu_train_add_full_test name)
   npu_train_add_test(${name} ${ARGN} CONFIGURATIONS full)
   set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 3000 RESOURCE_LOCK all_cores)

@@ -1,7 +1,7 @@
 # Each folder of src/ and src/tools/, and models/, is a room: an OBJECT library. rooms.txt lists them and the rooms that each may include,
 # and the CMakeLists.txt of a room its sources. The rooms of src/ form the library npu_train; those of src/tools/ form npu_train_align,
-# npu_train_measure, npu_train_migrate and npu_train_tools, which depend on it (docs/tools.md). What is compiled without libtorch is in
-# addition the library npu_train_check, with which a program explains why a machine does not train.
+# npu_train_measure, npu_train_migrate and npu_train_tools, which depend on it (docs/tools.md). The rooms that are compiled without
+# libtorch also form the library npu_train_check, with which a program explains why a machine does not train.
 set(NPU_TRAIN_ROOMS "")
 file(STRINGS ${CMAKE_CURRENT_LIST_DIR}/rooms.txt table REGEX "^[^#]")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/rooms.txt)
@@ -120,7 +120,7 @@ endfunction()
 
 # npu_train_add_room(ROOM [WITHOUT_LIBTORCH] [PART_OF ROOM] [LINKS LIBRARY...] [VECTOR_SOURCES FILE...] SOURCES FILE...)
 #
-# LINKS           the libraries of others that its sources use
+# LINKS           the third-party libraries that its sources use
 # PART_OF         a folder of a room that is compiled as a target of its own, and linked wherever the room is
 # VECTOR_SOURCES  kernels of several instruction sets: they must produce the same bits with each, so the compiler must not fuse
 #                 multiplications and additions. With a precompiled header, GCC would fuse them nevertheless: a function with an instruction
@@ -150,7 +150,8 @@ function(npu_train_add_room room)
     NPU_TRAIN_WITHOUT_LIBTORCH ${of_WITHOUT_LIBTORCH})
   target_link_libraries(${target} PRIVATE ${flags} ${of_LINKS})
   target_compile_options(${target} PRIVATE -ffunction-sections -fdata-sections $<$<CXX_COMPILER_ID:GNU>:-Wshadow;-Wconversion>)
-  # These rooms call others for whatever takes time; tools/align compares dumps itself. -O3 takes a half longer to compile than -O1.
+  # These rooms leave work that takes time to other rooms, except tools/align, which compares dumps itself. -O3 takes 1.5 times as long to
+  # compile as -O1.
   if(room MATCHES "^(engine|export|tools/.*)$" AND NOT room STREQUAL "tools/align")
     target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
   endif()
@@ -161,7 +162,7 @@ function(npu_train_add_room room)
   endif()
 endfunction()
 
-# npu_train_extend_room(ROOM [LINKS LIBRARY...] SOURCES FILE...): what an option adds to a room.
+# npu_train_extend_room(ROOM [LINKS LIBRARY...] SOURCES FILE...): adds the sources and libraries of an option to a room.
 function(npu_train_extend_room room)
   cmake_parse_arguments(PARSE_ARGV 1 of "" "" "LINKS;SOURCES")
   npu_train_target_of(target ${room})
@@ -227,7 +228,7 @@ function(npu_train_add_libraries suffix kind)
     foreach(room IN LISTS rooms tools)
       npu_train_target_of(target ${room})
       get_target_property(without_libtorch ${target} NPU_TRAIN_WITHOUT_LIBTORCH)
-      if(without_libtorch AND NOT room MATCHES "^tools/commands/") # which are the program npu_tool
+      if(without_libtorch AND NOT room MATCHES "^tools/commands/") # these form the program npu_tool
         list(APPEND plain ${room})
       endif()
     endforeach()
@@ -243,7 +244,7 @@ function(npu_train_add_libraries suffix kind)
   endif()
 endfunction()
 
-# npu_train_use_pch(NAME): from here on, in this folder, the precompiled header with this name. One belongs to one level of optimization.
+# npu_train_use_pch(NAME): from here on, this folder uses the precompiled header with this name. Each level of optimization needs its own.
 macro(npu_train_use_pch name)
   set(NPU_TRAIN_PCH ${name})
   add_library(${name} OBJECT ${PROJECT_SOURCE_DIR}/cmake/pch.cpp)
@@ -253,8 +254,8 @@ macro(npu_train_use_pch name)
   target_compile_options(${name} PRIVATE "$<$<CXX_COMPILER_ID:Clang>:SHELL:-Xclang -fno-pch-timestamp>")
 endmacro()
 
-# npu_train_unoptimized(): for a folder whose sources call the library, which does the work. With -O0, and a precompiled header for it, they
-# are compiled in half of the time of -O1.
+# npu_train_unoptimized(): compiles the sources of this folder with -O0, and with a precompiled header for it, in half of the time of -O1.
+# It is for folders whose sources only call the library, which does the work.
 macro(npu_train_unoptimized)
   add_compile_options(-O0 -U_FORTIFY_SOURCE) # _FORTIFY_SOURCE needs optimization
   if(NOT TARGET npu_train_unoptimized_pch)

@@ -22,8 +22,8 @@ give_up() {
 # The comment at the top of a script is its help.
 usage() { awk 'NR > 1 && !/^#/ { exit } NR > 1 { sub(/^# ?/, ""); print }' "$0"; }
 
-# Prints the number of parallel compilations that memory and cores allow, also those of the cgroup. A source that includes libtorch takes up
-# to 2.5 GiB.
+# Prints the number of parallel compilations that the memory and the cores allow, including the limits of the cgroup. A source that includes
+# libtorch takes up to 2.5 GiB.
 jobs() {
   local cores kib limit used max period
   cores=$(nproc)

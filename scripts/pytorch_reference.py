@@ -226,7 +226,7 @@ def flat(values):
 
 
 def float32(values):
-    """Rounded to float32, so that every dtype starts from the same numbers."""
+    """The values rounded to float32, so that every dtype starts from the same numbers."""
     return np.asarray(values).astype(np.float32).astype(np.float64)
 
 
@@ -369,7 +369,7 @@ def named_optimizer_cases():
 
 
 def run_named_optimizer(name, make, starts, gradients):
-    shapes = {n: (s[0], -1) if name == 'muon' and len(s) > 2 else s for n, s in SHAPES.items()}  # the peer takes matrices
+    shapes = {n: (s[0], -1) if name == 'muon' and len(s) > 2 else s for n, s in SHAPES.items()}  # the peer accepts only matrices
     params = {n: nn.Parameter(torch.from_numpy(starts[n].copy()).reshape(shapes[n])) for n in SHAPES}
     optimizers, values = make(params), []
     groups = [(g, g['lr']) for o in optimizers for g in o.param_groups]
@@ -455,7 +455,7 @@ def optimizers():
 
 # ------------------------------------------------------------------------------------------------------------------ main
 def rounded(value):
-    """Rounded to nine digits, which identify every float32."""
+    """The value rounded to nine digits, which identify every float32."""
     if isinstance(value, dict):
         return {k: rounded(v) for k, v in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,5 @@
-/// Must precede the tests in Clang before 16: its lambdas cannot capture structured bindings, and CAPTURE makes a lambda.
+/// Redefines CAPTURE for Clang before version 16: doctest's CAPTURE makes a lambda, and lambdas of that Clang cannot capture structured
+/// bindings. Must be included before the tests.
 #pragma once
 
 #include "testing.hpp"

@@ -15,7 +15,7 @@ inline std::string name_of_device_under_test() {
   return set != nullptr && *set != '\0' ? set : "cpu";
 }
 
-/// Ends the program before the first test case, on a machine without a GPU, with status 77, which ctest counts as skipped.
+/// If the device is a GPU and there is none, ends the program before the first test case with status 77, which ctest counts as skipped.
 inline const bool kNotSkipped = [] {
   const auto& cuda = backend_of({"cuda", 0});
   if (!name_of_device_under_test().starts_with("cuda") || cuda.is_available()) return true;

@@ -12,8 +12,8 @@
 
 namespace npu_train::testing {
 
-/// Returns the kernels that `get` returns for each instruction set, first those for the baseline. Fails if there is only the baseline on a
-/// machine with AVX2, because the compiler then left the others out. No other thread may use such kernels meanwhile.
+/// Returns the kernels that `get` returns for each instruction set, first those for the baseline. Fails on a machine with AVX2 if there is
+/// only the baseline, because the compiler then left the other sets out. No other thread may use Highway kernels during the call.
 template <class Kernels>
 std::vector<std::pair<std::string, const Kernels*>> all_instruction_sets(const Kernels& (*get)()) {
   auto& chosen = hwy::GetChosenTarget();

@@ -17,7 +17,7 @@ class Numbers {
     state_ = state_ * 6364136223846793005ULL + 1442695040888963407ULL;
     return static_cast<uint32_t>(state_ >> 33);
   }
-  /// Returns numbers of all exponents that a network's maps have, zeros of both signs, and subnormal numbers.
+  /// Returns the next number. The sequence has all exponents that occur in a network's maps, zeros of both signs, and subnormal numbers.
   float next() {
     const uint32_t kind = bits();
     float x = (static_cast<float>(bits() & 0xffffffU) - 8388607.5F) / 3000000.0F;

@@ -26,7 +26,7 @@ class only_if {  // NOLINT: a decorator of doctest, which are all lower case
   const char* why_not_;
 };
 
-// A macro, because a function's argument would be evaluated at static initialisation, and thus in the processes of all other files, too.
+// only_if is a macro because a function's argument would be evaluated at static initialisation, in the processes of all other files, too.
 #define only_if(condition, why_not) only_if([] { return static_cast<bool>(condition); }, why_not)  // NOLINT
 
 /// Returns whether a folder of the search path has the program.

@@ -1,4 +1,4 @@
-/// Tar archives made byte by byte, sound and hostile ones.
+/// Valid and hostile tar archives, made byte by byte.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ struct TarEntry {
   std::string name;
   std::string content{};
   char type = '0';
-  std::optional<std::string> size{};  ///< the 12 bytes of the size; without: that of the content
+  std::optional<std::string> size{};  ///< the 12 bytes of the size field; by default, they give the content's size
   std::string prefix{};
   std::string magic = std::string(
       "ustar\0"
@@ -50,14 +50,14 @@ inline std::string tar_member(const TarEntry& entry) {
 
 inline std::string tar_end() { return std::string(1024, '\0'); }
 
-/// An archive with these members.
+/// Returns an archive with these members.
 inline std::string tar_of(const std::vector<TarEntry>& entries) {
   std::string out;
   for (const auto& entry : entries) out += tar_member(entry);
   return out + tar_end();
 }
 
-/// A record of pax: its length counts all of it.
+/// Returns a pax record. Its length counts the complete record, including the length itself.
 inline std::string pax_record(const std::string& key, const std::string& value) {
   const auto rest = " " + key + "=" + value + "\n";
   auto length = rest.size() + 1;

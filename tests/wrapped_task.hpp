@@ -1,4 +1,4 @@
-// A task around another one; tests override what they watch or change.
+// A task that passes calls to another one. Tests override the functions that they watch or change.
 #pragma once
 
 #include <memory>

@@ -15,14 +15,14 @@ if(NOT TARGET torch)
   set_target_properties(torch PROPERTIES IMPORTED_LOCATION ${NPU_TRAIN_LIBTORCH}/lib/libtorch.so)
   target_include_directories(torch INTERFACE ${NPU_TRAIN_LIBTORCH}/include ${NPU_TRAIN_LIBTORCH}/include/torch/csrc/api/include)
   target_compile_definitions(torch INTERFACE USE_DISTRIBUTED USE_C10D_GLOO) # as libtorch's own package for Linux has it
-  # They are linked even if no symbol of theirs is used, because they register kernels and devices when they are loaded.
+  # These libraries are linked even if none of their symbols is used, because they register kernels and devices when they are loaded.
   foreach(npu_train_torch_library IN ITEMS torch_cpu torch_cuda c10 c10_cuda)
     if(EXISTS ${NPU_TRAIN_LIBTORCH}/lib/lib${npu_train_torch_library}.so)
       target_link_options(torch INTERFACE
         "LINKER:--push-state,--no-as-needed,${NPU_TRAIN_LIBTORCH}/lib/lib${npu_train_torch_library}.so,--pop-state")
     endif()
   endforeach()
-  # Their own dependencies are found when the program starts, by the paths that these libraries contain.
+  # The dependencies of these libraries are found when the program starts, by the paths that the libraries contain.
   target_link_options(torch INTERFACE LINKER:--allow-shlib-undefined)
   target_link_directories(torch INTERFACE ${NPU_TRAIN_LIBTORCH}/lib)
   # CUDA graphs need CUDA's headers and no other part of the toolkit.

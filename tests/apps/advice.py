@@ -20,14 +20,14 @@ def files():
 
 
 def literals(text):
-    """The string literals of C++; neighbours joined, and X for what a program puts between two of them."""
+    """The string literals of C++. Neighbours are joined, with X for a value that the program inserts between two of them."""
     text = re.sub(r'"\s*\n\s*"', '', text)
     text = re.sub(r'"\s*[,+]\s*(?:std::string\()?[A-Za-z_][\w.:>()\[\]-]*\)?\s*[,+]\s*"', 'X', text)
     return [m.group(1).replace('\\"', '"').replace('\\n', '\n').replace('\\\\', '\\') for m in re.finditer(r'(?<!\')"((?:[^"\\\n]|\\.)*)"', text)]
 
 
 def paragraphs(path):
-    """(text, whether it is a line of a shell) pieces of a file."""
+    """The pieces of a file: [(text, whether it is a line of a shell)]."""
     text = path.read_text(encoding='utf8', errors='replace')
     if path.suffix in ('.cpp', '.hpp', '.inc'):
         comments = re.sub(r'\n\s*///? ?', ' ', '\n'.join(line for line in text.splitlines() if line.lstrip().startswith('//')))
@@ -50,7 +50,7 @@ def presets():
 
 
 class Options:
-    """What each program and subcommand takes, by its own --help: option -> whether a value follows."""
+    """The options that each program and subcommand accepts according to its own --help: {option: whether a value follows}."""
     def __init__(self):
         self.of = {('train_app',): self.read(train_app('--help')[1]), ('npu_tool',): self.read(npu_tool('--help')[1])}
         self.subcommands = re.findall(r'^  ([a-z-]+)\s', npu_tool('--help')[1].split('\nOptions:\n')[1], re.M)
@@ -73,7 +73,7 @@ class Options:
 
 
 def words_of(rest, shell, options, known):
-    """The words of one command at the start of `rest`, as far as it goes. Of a line of a shell that is all; in prose what can be no prose."""
+    """The words of the command at the start of `rest`: in a line of a shell all words, in prose only words that cannot be prose."""
     try: tokens = shlex.split(rest) if shell else re.findall(r"'[^']*'|\S+", rest)
     except ValueError: tokens = rest.split()
     out, value = [], False

@@ -68,7 +68,7 @@ class AdvisedCommands(ProgramTest):
             configs = [w for w in command[1:] if w.startswith('configs/')]
             if not overrides and not configs: continue
             for config in configs: self.assertTrue((SOURCE / config).exists(), (command, places))
-            lists = [f'{m.group(1)}=[{{name: random_crop}}]' for m in (re.match(r'(.*)\.\d+\.\w+=', w) for w in overrides) if m]  # of an entry: the list
+            lists = [f'{m.group(1)}=[{{name: random_crop}}]' for m in (re.match(r'(.*)\.\d+\.\w+=', w) for w in overrides) if m]  # an entry: its list
             config = SOURCE / (configs[0] if configs else 'configs/quickstart.yaml')
             if '--model' in command: overrides.insert(0, f'model={{name: {command[command.index("--model") + 1]}}}')
             for key, model in {'model.allow_code=': 'torchscript', 'model.tower=': 'clip_tiny'}.items():  # the model of the checkpoint in the command

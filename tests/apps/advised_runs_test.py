@@ -123,7 +123,7 @@ CHECKS = {'analyze', 'baseline', 'checklist', 'compare', 'doctor', 'memory', 'pl
 
 
 def pth(path, tensors):
-    """Tensors of safetensors' header and bytes, as torch.save writes a dictionary of them."""
+    """Writes fp32 tensors, {name: (shape, bytes)}, as torch.save writes a dictionary of tensors."""
     text = lambda s: b'X' + struct.pack('<I', len(s)) + s.encode()
     numbers = lambda ns: b'(' + b''.join(b'J' + struct.pack('<i', n) for n in ns) + b't'
     with zipfile.ZipFile(path, 'w') as archive:
@@ -174,7 +174,7 @@ class AdvisedRuns(ProgramTest):
         (folder / 'tokenizer_config.json').write_text(json.dumps({'eos_token': chr(0x100), 'chat_template': '{% for m in messages %}{{ m.role[0] }}: {{ m.content }}\n{% endfor %}'}))
 
     def make_averaged(self):
-        """The runs and files of which the commands make averages."""
+        """Creates the runs and files that the commands average."""
         self.make(BIN / 'train_app', 'configs/vit_b16_imagefolder.yaml', 'trainer.max_epochs=5', 'checkpoint.save_top_k=-1', 'output.name=vit')
         self.make(BIN / 'npu_tool', 'average', 'outputs/vit/version_0', '--last', '5', '--to', 'mean.safetensors')
         (self.dir / 'a').symlink_to(self.dir / 'outputs/vit')

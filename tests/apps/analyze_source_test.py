@@ -99,7 +99,8 @@ class AnalyzeSourceTest(ProgramTest):
 
     @needs_cann
     def test_what_is_automatic_is_so_with_the_real_torch_npu(self):
-        """Every name of torch.cuda whose change is called automatic is, after transfer_to_npu, that of torch.npu by which a rewrite replaces it."""
+        """If a change is called automatic, transfer_to_npu must replace the name of torch.cuda by the name of torch.npu that a rewrite
+        inserts."""
         rules, rows = ([line.split('\t') for line in (SOURCE / f'src/tools/scan/facts/{name}.tsv').read_text().splitlines() if not line.startswith('#')] for name in ('rules', 'apis'))
         automatic = {row[0] for row in rules[1:] if row[8] == 'yes'}
         names = [row[1:4:2] for row in rows[1:] if row[0] == 'py.name' and row[2] in automatic and row[3] and not row[1].endswith('*')]

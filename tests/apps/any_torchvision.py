@@ -1,5 +1,5 @@
-"""Imported before packages that use torchvision: its operators belong to one version of torch; its networks need none of them, and other packages only
-import it."""
+"""Must be imported before packages that use torchvision. The operators of torchvision belong to one version of torch, but its networks need
+none of them, and other packages only import it."""
 import sys
 
 import torch

@@ -53,8 +53,8 @@ class Average(ProgramTest):
         last = run_dir(self.dir / 'mean') / 'checkpoints/last'
         with open(run_dir(self.dir / 'mean') / 'metrics.csv', newline='') as file: rows = [row for row in csv.DictReader(file) if row['phase'] == 'val']
         final = json.loads((run_dir(self.dir / 'mean') / 'history.json').read_text())['final_val']
-        self.assertAlmostEqual(float(rows[-1]['loss']), final['loss'], delta=1e-6)  # of the mean
-        self.assertEqual(rows[-1]['step'], rows[-2]['step'])  # that of the weights is before it
+        self.assertAlmostEqual(float(rows[-1]['loss']), final['loss'], delta=1e-6)  # the loss of the mean
+        self.assertEqual(rows[-1]['step'], rows[-2]['step'])  # the row of the weights is before it
         means = {name: array.array('f', data) for name, (_, _, data) in self.averaged(run_dir(self.dir / 'mean'), '--last', 2, '--weights', 'plain').items()}
         kept = {name.removeprefix('average/'): array.array('f', data) for name, (_, _, data) in safetensors_of(last / 'ema.safetensors').items() if name.startswith('average/')}
         self.assertEqual(set(kept), set(means))

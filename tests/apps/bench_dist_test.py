@@ -20,7 +20,7 @@ FAST = ('--what', 'dist', '--batch', '8', '--steps', '4', '--warmup', '1')
 
 
 def cpu_seconds_of_ranks(parent):
-    """Of the processes that `parent` has started."""
+    """The CPU time of the processes that `parent` has started."""
     found = []
     for path in pathlib.Path('/proc').glob('[0-9]*/stat'):
         try: fields = path.read_text().rpartition(')')[2].split()

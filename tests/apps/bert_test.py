@@ -12,7 +12,7 @@ try:
     torch.set_num_threads(1)
 except ImportError: torch = None
 
-LOGITS, LOSSES = 1e-5, 1e-4  # largest differences: of logits, relative to the largest one; of each loss, relative to it
+LOGITS, LOSSES = 1e-5, 1e-4  # largest differences: of logits, relative to the largest logit; of each loss, relative to the loss
 SIZES = {'vocab_size': 61, 'context': 23, 'layers': 3, 'heads': 4, 'dim': 24}
 
 
@@ -97,7 +97,7 @@ trainer: {{max_epochs: 1, threads: 1, gradient_clip_val: 1.0, log_every_n_steps:
         self.assertLess(losses[-1], losses[0] - 0.05, 'the network does not learn, so equal losses show nothing')
 
     def test_losses_of_masked_tokens(self):
-        """All tokens but the last of a text are to be predicted, and stay visible: so PyTorch needs no draws of ours."""
+        """All tokens of a text except the last one are predicted, and stay visible, so PyTorch does not need our random draws."""
         net, model = self.network()
 
         def loss(net, ids, mask, _):
@@ -199,7 +199,7 @@ class Runs(TextRuns, ProgramTest):
 
     @needs_sim_npu
     def test_predicted_memory_is_what_a_run_takes(self):
-        """With batches of the longest texts, for which the prediction is."""
+        """Uses batches of the longest texts, for which the memory is predicted."""
         write_lines(self.dir / 'texts.jsonl', [{'tokens': [1 + (i + k) % 59 for k in range(63)] + [0]} for i in range(64)])
         model = ('model={name: bert_tiny, vocab_size: 61, context: 64, dim: 128, heads: 4, layers: 3}', 'data.context=64', 'average.enabled=false', 'device=sim_npu')
         found = json.loads(self.assertDone(npu_tool('memory', self.text(), *model, '--check', '4,24', '--json', cwd=self.dir)))

@@ -22,7 +22,7 @@ def find():
 
 @functools.cache
 def shared():
-    """A browser for all pages of a driver, at whose end it is closed."""
+    """A browser for all pages of a driver. It is closed when the driver ends."""
     browser = Browser()
     atexit.register(browser.close)
     return browser

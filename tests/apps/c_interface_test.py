@@ -126,7 +126,7 @@ class FromPython(ProgramTest):
         self.assertFails(self.python('-c', 'import npu_train; npu_train.version()'), 1, 'was built with libtorch', 'torch 2.0.0+cpu')
 
     def test_an_installed_package(self):
-        """Of the build: the library is part of the package."""
+        """Installs a package that contains the library of the build."""
         site = self.dir / 'site'
         shutil.copytree(SOURCE / 'bindings/python', self.dir / 'source')  # pip builds inside the folder
         code, out, err = self.python('-m', 'pip', 'install', '--quiet', '--no-build-isolation', '--no-deps', '--no-index', '--target', site,

@@ -128,7 +128,7 @@ output: {{dir: ""}}
         self.assertFails(train_app(self.yaml, '--offline', 'model.weights=torchvision://vit_b_16', env={**os.environ, 'TORCH_HOME': str(self.dir)}), 3, 'NPU_TRAIN_OFFLINE', f'{self.dir}/hub/checkpoints/vit_b_16-c867db91.pth')
 
     def test_weights_are_those_that_were_validated(self):
-        """With EMA the averages, whose accuracy is next to them; the plain ones on request."""
+        """With EMA, these are the averages, whose accuracy is stored with them; the plain weights are used on request."""
         run = self.trained(*EMA)
         last = run / 'checkpoints/last'
         plain = {k: v[2] for k, v in safetensors_of(last / 'model.safetensors').items()}

@@ -15,7 +15,7 @@ try:
     torch.set_num_threads(1)
 except ImportError: torch = None
 
-FEATURES, LOSSES = 1e-5, 1e-4  # largest differences: of features, whose length is 1; of each loss, relative to it
+FEATURES, LOSSES = 1e-5, 1e-4  # largest differences: of features, whose length is 1; of each loss, relative to the loss
 SIZES = {'image_size': 12, 'patch_size': 4, 'vision_layers': 2, 'vision_heads': 2, 'vision_dim': 16, 'vocab_size': 61, 'context': 14, 'text_layers': 3, 'text_heads': 4,
          'text_dim': 24, 'projection': 10}
 MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)  # normalisation of the data set
@@ -74,7 +74,7 @@ class AgainstPyTorch(ProgramTest):
         for name, value in back.items(): self.assertTrue(torch.equal(value, state[name]), name)
 
     def test_losses_on_one_rank_and_on_two(self):
-        """Two ranks have the losses of PyTorch with the pairs of both in one batch."""
+        """Two ranks must have the losses of PyTorch with the pairs of both ranks in one batch."""
         steps, batch = 10, 8
         net, model = self.network()
         pairs = album(self.dir / 'album', steps * batch, 12)
@@ -131,7 +131,8 @@ class Runs(ModelRuns, ProgramTest):
         self.assertIn('image_recall1', json.dumps(found))
 
     def test_recalls_of_a_validation_are_over_all_of_its_pairs(self):
-        """Against the features of both towers, exported and compared in PyTorch; the same with several ranks and other batches."""
+        """Expected are the recalls in PyTorch from the exported features of both towers. Several ranks and other batches must give the
+        same."""
         if torch is None: self.skipTest('torch is not installed for this Python')
         self.train('out', 'trainer.max_epochs=6', 'average.enabled=false')
         self.assertDone(npu_tool('export', '--checkpoint', run_dir(self.dir / 'out'), '--dynamic', 'batch,tokens', '--to', self.dir / 'm.pt'))
@@ -139,7 +140,7 @@ class Runs(ModelRuns, ProgramTest):
         with torch.no_grad(): images, texts, _ = torch.jit.load(str(self.dir / 'm.pt'))(*tensors(pairs, 16))
         products, own = images @ texts.T, torch.arange(20).unsqueeze(1)
         expected = {f'{name}_recall{k}': 100 * (logits.argsort(1, descending=True)[:, :k] == own).any(1).float().mean().item() for name, logits in (('text', products), ('image', products.T)) for k in (1, 5)}
-        self.assertTrue(30 < expected['text_recall5'] < 100, expected)  # the recall in batches of 8 differs:
+        self.assertTrue(30 < expected['text_recall5'] < 100, expected)  # the recall within batches of 8 would differ
         for more in ((), ('data.val_batch_size=3',), ('data.val_batch_size=1',)):
             found = json.loads(self.assertDone(npu_tool('eval', '--checkpoint', run_dir(self.dir / 'out'), '--json', *more)))
             for name, value in expected.items(): self.assertAlmostEqual(found[name], value, delta=1e-3, msg=(name, more))
@@ -155,7 +156,8 @@ class Runs(ModelRuns, ProgramTest):
         self.train('two', 'trainer.max_steps=6', 'trainer.gradient_checkpointing=blocks', 'data.batch_size=4', '--nproc', '2')
 
     def test_ranks_with_unequal_numbers_of_pairs_and_batches_equal_one_process(self):
-        """In micro-batches of 4 the last round of 21 pairs has a batch of one pair, and that of 20 pairs a rank without a batch."""
+        """In micro-batches of 4, the last round of 21 pairs has a batch of one pair, and the last round of 20 pairs has a rank without a
+        batch."""
         for fraction in ('0.79', '0.8'):
             same = ('data.shuffle=false', 'data.train_transforms=[center_crop, normalize]', 'trainer.max_epochs=2', f'data.val_fraction={fraction}')
             out = {name: f'{name}_{fraction}' for name in ('one', 'two', 'again')}
@@ -200,7 +202,7 @@ class Runs(ModelRuns, ProgramTest):
         self.assertIn('data: 2,048 + 256 images', result[2])
 
     def test_the_factor_keeps_its_limit_in_every_precision_and_in_shards(self):
-        """After the first step it is the limit, which is below its initial value of 14; without one it moves by a step."""
+        """After the first step the factor is the limit, which is below its initial value of 14. Without a limit it moves by one step."""
         scale = lambda name: math.exp(struct.unpack('<f', safetensors_of(run_dir(self.dir / name) / 'checkpoints/last/model.safetensors')['logit_scale'][2])[0])
         for name, *args in (('plain', ), ('masters', 'precision=bf16-true'), ('shards', 'trainer.strategy=zero1', '--nproc', '2')):
             self.train(name, 'trainer.max_steps=1', 'model.max_scale=2', *args)

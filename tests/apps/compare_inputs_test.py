@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What npu_tool compare takes, and what it says to what it does not: configurations and their defaults, options of other inputs, files that
-are damaged or are a part of something, runs that ended early; and the words of section dump."""
+"""The inputs that npu_tool compare accepts, and its messages about other inputs: configurations and their defaults, options of other
+inputs, files that are damaged or are a part of something, and runs that ended early. Also the values of the section dump."""
 import json
 import pickle
 import re
@@ -22,7 +22,7 @@ trainer: {max_epochs: 2, threads: 1, log_every_n_steps: 1}
 
 class CompareInputsTest(ProgramTest):
     def run_folder(self, name, *words):
-        """The folder of a run, with a dump in `dump` of it."""
+        """The folder of a new run, which has a dump in its folder `dump`."""
         code, _, error = train_app(self.config(CONFIG), f'output={{dir: {self.dir / "out"}, name: {name}}}', 'dump.steps=[0]', *words)
         self.assertEqual(code, 0, error)
         return self.dir / 'out' / name / 'version_0'
@@ -33,7 +33,7 @@ class CompareInputsTest(ProgramTest):
         return code, json.loads(out)
 
     def said(self, *words):
-        """What train_app says of a dump that takes one step."""
+        """(exit code, output) of train_app with a dump, in a run of one step."""
         code, out, error = train_app(self.config(CONFIG), 'output.dir=""', 'trainer.max_steps=1', 'checkpoint.enabled=false',
                                      f'dump.dir={self.dir / "said"}', *words)
         return code, out + error

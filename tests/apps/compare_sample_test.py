@@ -35,7 +35,7 @@ class CompareSample(ProgramTest):
         return code, json.loads(out)
 
     def changed(self, dump, name, layer, step, sides, times):
-        """A copy in which the values of a layer on these sides of its forward are larger in one step."""
+        """A copy of a dump in which, in one step, the values of a layer on these sides of its forward are multiplied by `times`."""
         copy = dump.with_name(f'{dump.name}_{name}')
         shutil.copytree(dump, copy)
         path = copy / f'step{step}/rank0/dump.json'
@@ -86,7 +86,8 @@ class CompareSample(ProgramTest):
             with self.subTest(name): self.check(name, layer, range(100))
 
     def test_a_fused_norm_without_a_later_layer_is_not_judged(self):
-        """Seed 1 draws layer4.0.bn1, which only the CPU fuses, and with it the last layer, which proves it; --layers compares it alone."""
+        """Seed 1 draws layer4.0.bn1, which only the CPU fuses, and with it the last layer, which proves the norm. --layers compares the
+        norm alone."""
         norm = 'layer4.0.bn1'
         a, b = self.pair('resnet18')
         code, result = self.compare(a, b, '--sample', '0.1', '--seed', 1, '--strict')
@@ -103,7 +104,7 @@ class CompareSample(ProgramTest):
         self.assertIn(f'{norm} (BatchNorm2d, forward, step 0) differs by', result['first_divergence']['sentence'])
 
     def test_what_cannot_be_judged_counts_with_strict(self):
-        """A difference that comes in with the input of a drawn layer, in a later step: calls outside the sample made it."""
+        """In a later step, a difference enters with the input of a drawn layer, so calls outside the sample caused it."""
         layer = 'layer3.0.conv1'
         a, b = self.pair('resnet18')
         a = self.changed(a, 'outside', layer, 1, ('input_args', 'output'), 1.5)

@@ -52,7 +52,7 @@ class CompareTest(ProgramTest):
         self.assertIn('beyond tolerance', out.splitlines()[0])
 
     def test_the_readme_s_demo_of_two_healthy_runs_agrees(self):
-        """As it is printed, and with bf16 as processors without units for it compute it."""
+        """Runs the demo as it is printed, and with bf16 computed as on processors without units for it."""
         section = (SOURCE / 'README.md').read_text().split('## Do two runs agree?')[1].split('\n## ')[0]
         commands = re.search(r'```sh\n(.*?)```', section, re.S).group(1).strip().splitlines()
         self.assertEqual(sum('precision=bf16-mixed' in line for line in commands), 1)

@@ -30,7 +30,7 @@ def ranks(count, config, *args):
 
 
 def children(parent):
-    """Processes that `parent` started, those that have ended without being waited for included."""
+    """The processes that `parent` started, including those that have ended but were not waited for."""
     found = []
     for path in pathlib.Path('/proc').glob('[0-9]*/stat'):
         try: fields = path.read_text().rpartition(')')[2].split()
@@ -56,7 +56,7 @@ class Distributed(ProgramTest):
         return contents(out), json.loads((run_dir(out) / 'history.json').read_text())
 
     def one_process(self, config, micro_batches, *args):
-        """The end of one process, for which it makes no difference how ranks would divide the work."""
+        """The end of a run in one process. Options that divide the work among ranks do not change it, so they are left out."""
         options = tuple(a for a in args if not a.startswith(('trainer.strategy=', 'dist.')))
         key = (micro_batches, options)
         if key not in self.references:
@@ -64,7 +64,7 @@ class Distributed(ProgramTest):
         return self.references[key]
 
     def assertEqualBits(self, count, *args, per_rank=1, reduce='window', parts=PARTS):
-        """One process that accumulates count x per_rank micro-batches, and `count` ranks with per_rank each."""
+        """Compares one process that accumulates count x per_rank micro-batches with `count` ranks that accumulate per_rank each."""
         config = self.config(TINY)
         one, one_log = self.one_process(config, count * per_rank, *args)
         many, many_log = self.end_of(f'many{len(list(self.dir.iterdir()))}', config, f'trainer.accumulate_grad_batches={per_rank}',
@@ -109,8 +109,8 @@ class Distributed(ProgramTest):
             self.assertEqual(len(whole), 0 if expected == 'zero3' else 1)
 
     def test_zero_has_the_bits_of_one_process(self):
-        """The optimizer's state, averages, with zero2 gradients and with zero3 parameters in shards: clipped, averaged, and with buckets that
-        end inside parameters."""
+        """The optimizer's state and averages are in shards, with zero2 also gradients, and with zero3 also parameters. The runs clip,
+        average, and have buckets that end inside parameters."""
         runs = [(count, ('dist.bucket_mib=0.02',), 1) for count in (2, 3, 4)]
         runs += [(3, ('optimizer.name=lamb', 'dist.bucket_mib=0.02'), 1), (4, ('optimizer.name=lamb', 'dist.shard_size=2'), 1)]
         runs += [(2, ('optimizer.name=sgd', 'optimizer.momentum=0.9', 'optimizer.lr=0.05'), per_rank) for per_rank in (2, 3)]
@@ -140,8 +140,8 @@ class Distributed(ProgramTest):
             self.assertIn('ema.safetensors', self.one_process(self.config(TINY), count, *words)[0])
 
     def test_any_strategy_and_number_of_ranks_reads_the_checkpoints_of_any_other(self):
-        """zero3 on two groups of 2 ranks, ddp on 2, one process, zero2 on 3, zero1 on 2, zero3 on 3: the bits of a run of one process that was never
-        interrupted. Three ranks have windows in which one of them has fewer micro-batches."""
+        """A run goes on with zero3 on two groups of 2 ranks, ddp on 2, one process, zero2 on 3, zero1 on 2, and zero3 on 3. It must have
+        the bits of a run of one process that was never interrupted. Three ranks have windows in which one of them has fewer micro-batches."""
         config, out = self.config(TINY), self.dir / 'circle'
         whole, _ = self.end_of('whole', config, 'trainer.accumulate_grad_batches=12', 'trainer.max_epochs=3')
         circle = [('zero3', 4, 1, 2), ('ddp', 2, 2, 2), ('auto', 1, 3, 1), ('zero2', 3, 4, 3), ('zero1', 2, 5, 2), ('zero3', 3, 1000, 3)]
@@ -152,7 +152,7 @@ class Distributed(ProgramTest):
             self.assertDone(said)
             names = {path.name for path in (run_dir(out) / 'checkpoints/last').iterdir()}
             for part in ('model', 'optimizer', 'ema'):
-                all_ranks = {f'{part}.rank{r:04}.safetensors' for r in range(count)}  # besides numbers and buffers
+                all_ranks = {f'{part}.rank{r:04}.safetensors' for r in range(count)}  # slices, besides the files of numbers and buffers
                 slices = {f'{part}.rank{r:04}.safetensors' for r in range(divided_by)}
                 divided = strategy == 'zero3' or part != 'model' and strategy.startswith('zero')
                 self.assertEqual(names & all_ranks, slices if divided else set())
@@ -161,7 +161,8 @@ class Distributed(ProgramTest):
         for part in PARTS: self.assertEqual(whole[part], parts[part], part)
 
     def test_masters_in_shards_go_on_anywhere(self):
-        """bf16-true: every strategy, the division of groups of 2 ranks too, and one process; checkpoints have the masters, which are not rounded."""
+        """In bf16-true, with every strategy, in groups of 2 ranks, and in one process. Checkpoints have the masters, which are not
+        rounded."""
         config, out = self.config(TINY), self.dir / 'masters'
         common = ['precision=bf16-true', 'dist.reduce=micro_batch', 'trainer.max_epochs=3']
         whole, _ = self.end_of('whole', config, *common, 'trainer.accumulate_grad_batches=12')
@@ -175,7 +176,7 @@ class Distributed(ProgramTest):
         for part in PARTS: self.assertEqual(whole[part], parts[part], part)
 
     def test_tools_read_checkpoints_in_slices(self):
-        """Saved at every step while the training continues, by three ranks; all of it is read as that of one process is."""
+        """Three ranks save at every step while the training continues. Tools must read their checkpoints like those of one process."""
         config = self.config(TINY)
         steps = ['checkpoint.every_n_train_steps=1', 'trainer.max_steps=5', 'checkpoint.save_top_k=-1', 'lr_scheduler.T_max=40']
         self.end_of('one', config, 'trainer.accumulate_grad_batches=3', *steps)
@@ -218,7 +219,7 @@ class Distributed(ProgramTest):
     def test_mixup_and_cutmix(self): self.assertEqualBits(3, 'data.mixup_alpha=0.4', 'data.cutmix_alpha=1.0')
 
     def test_another_number_of_ranks_goes_on_inside_an_epoch(self):
-        """4 ranks, then 2 with 2 micro-batches each, then one process with 4: the bits of a run that was never interrupted."""
+        """4 ranks, then 2 with 2 micro-batches each, then one process with 4 must have the bits of a run that was never interrupted."""
         config, out = self.config(TINY), self.dir / 'parts'
         whole, _ = self.end_of('whole', config, 'trainer.accumulate_grad_batches=4')
         common = ['dist.reduce=micro_batch', f'output.dir={out}']
@@ -230,7 +231,7 @@ class Distributed(ProgramTest):
         for part in PARTS: self.assertEqual(whole[part], parts[part], part)
 
     def test_native_dropout_goes_on_on_every_rank(self):
-        """Each rank draws from generators of its own: 9 steps have the bits of 4 and 5, interrupted inside an epoch."""
+        """Each rank draws from its own generators. 9 steps must have the bits of 4 and then 5 steps, interrupted inside an epoch."""
         config, out = self.config(TINY), self.dir / 'resumed'
         native = ['rng=native', 'lr_scheduler.T_max=40']
         whole, _ = self.end_of('whole', config, *native, 'trainer.max_steps=9', nproc=2)
@@ -252,7 +253,7 @@ class Distributed(ProgramTest):
         self.assertNotEqual(started['model.safetensors'], single['model.safetensors'])
 
     def test_ranks_agree_on_the_configuration(self):
-        """A program that starts its ranks itself can give them different ones."""
+        """A program that starts its ranks itself can give them different configurations."""
         config, port = self.config(TINY), 29000 + os.getpid() % 2000
         started = []
         for rank in range(2):

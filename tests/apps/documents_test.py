@@ -28,7 +28,7 @@ output: {{logger: [csv]}}
 
 class Documents(ProgramTest):
     def documents(self, name, count, seed):
-        """Lines of the three kinds; their tokens, and how many of them are given."""
+        """Writes lines of the three kinds. Returns, for each, its tokens and how many of them are given."""
         source, out, lines = random.Random(seed), [], []
         ids = lambda least, most: [source.randrange(1, 39) for _ in range(source.randrange(least, most))]
         for i in range(count):

@@ -47,7 +47,7 @@ class EvalTransforms(ProgramTest):
         self.images = self.python('make', self.dir, str(SIDE))
 
     def largest_difference(self, name, transform):
-        """In levels, of all images."""
+        """The largest difference over all images, in levels."""
         return self.python('compare', self.dir, str(SIDE), transform, self.dir / f'{name}.npy')
 
     def trained(self, name, resize, jpeg='auto'):

@@ -39,7 +39,7 @@ class Examples(ProgramTest):
         for error in re.findall(r'error.* ([\d.]+)', out): self.assertLess(float(error), 0.1)
 
     def test_shards_of_a_network_of_ones_own(self):
-        """Two ranks that bring its units have the bits of one process, and no unit between steps."""
+        """Two ranks must have the bits of one process. Between steps, they must not have any complete unit."""
         program = BIN / 'example_shards'
         out = self.assertDone(run(program, 'single', self.dir / 'one'))
         self.assertLess(float(re.search(r'mean absolute error ([\d.]+)', out).group(1)), 0.1)
@@ -56,7 +56,7 @@ class Examples(ProgramTest):
         self.assertRegex(out, r'a\.png: \w+.* \([\d.]+ %\)')
         self.assertFails(run(BIN / 'example_serve'), 2, 'give a checkpoint')
         out = self.assertDone(run(BIN / 'example_frames', run_dir(self.dir / 'out')))
-        frame, gray = re.findall(r'image \d: (.+ \([\d.]+ %\))', out)  # of the same shade, as colours and as gray
+        frame, gray = re.findall(r'image \d: (.+ \([\d.]+ %\))', out)  # two images of the same shade, in colours and in gray
         self.assertEqual(frame, gray)
 
     def test_serving_an_offline_model(self):

@@ -1,4 +1,4 @@
-"""Names that someone else chose (keys, tensors, paths): none acts on the terminal, and a spreadsheet computes none of them."""
+"""Names that someone else chose (keys, tensors, paths): none affects the terminal, and a spreadsheet evaluates none of them."""
 import csv
 import json
 import re

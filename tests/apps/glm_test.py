@@ -15,7 +15,7 @@ try:
     torch.set_num_threads(1)
 except ImportError: torch = None
 
-LOGITS, LOSSES = 1e-5, 1e-4  # largest differences: of logits, relative to the largest one; of each loss, relative to it
+LOGITS, LOSSES = 1e-5, 1e-4  # largest differences: of logits, relative to the largest logit; of each loss, relative to the loss
 BOS, GMASK, MASK = 96, 95, 94
 SIZES = {'vocab_size': 97, 'context': 29, 'layers': 3, 'heads': 3, 'dim': 24, 'hidden': 40, 'norm_eps': 1e-3, 'bos_token': BOS, 'gmask_token': GMASK, 'mask_token': MASK,
          'tie_embeddings': False}

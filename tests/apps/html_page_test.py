@@ -142,7 +142,7 @@ class HtmlPage(unittest.TestCase):
         for width in WIDTHS:
             self.page.open(self.path, width)
             for w, h in self.page.run(sizes):
-                self.assertAlmostEqual(w, h, delta=0.5)  # as the file's
+                self.assertAlmostEqual(w, h, delta=0.5)  # the images of the files are square
                 self.assertGreaterEqual(w, 90)
         self.page.call('Emulation.setEmulatedMedia', media='print')
         self.addCleanup(self.page.call, 'Emulation.setEmulatedMedia', media='')
@@ -193,7 +193,7 @@ class HtmlPage(unittest.TestCase):
 
 @unittest.skipUnless(browser.find(), 'no Chromium or Chrome here')
 class EveryPage(ProgramTest):
-    """Each command that writes a page, with what a small model gives it."""
+    """Checks each command that writes a page, with the results of a small model."""
 
     def check(self, path, *words, verdict=True):
         page = browser.shared()

@@ -44,7 +44,8 @@ NO_TRANSFORMERS = torch is None or not PEER.has('transformers'), 'transformers i
 
 
 def make(folder, jobs):
-    """What transformers writes for jobs {model_type: options of python_hub.py}, in folder/MODEL_TYPE; and the fields of the variants."""
+    """Writes the files of transformers for jobs {model_type: options of python_hub.py} to folder/MODEL_TYPE. Returns the fields of the
+    variants."""
     for name in jobs: (folder / name).mkdir()
     (folder / 'jobs.json').write_text(json.dumps([{'type': name, 'folder': str(folder / name)} | more for name, more in jobs.items()]))
     code, out, error = PEER.run(SCRIPT, folder / 'jobs.json')
@@ -55,13 +56,13 @@ def make(folder, jobs):
 class HubTest(ProgramTest):
     @classmethod
     def setUpClass(cls):
-        """One process of Python for all of the selection."""
+        """Uses one process of Python for the complete selection."""
         cls.folders = tempfile.TemporaryDirectory(prefix='npu_train_')
         cls.addClassCleanup(cls.folders.cleanup)
         cls.made = make(pathlib.Path(cls.folders.name), cls.jobs)
 
     def images(self):
-        """Those of python_hub.py, whose values images have too."""
+        """The images of python_hub.py, whose values image files can have."""
         out = []
         for i, pixels in enumerate(torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(7))):
             out.append(self.dir / f'{i}.png')
@@ -69,7 +70,7 @@ class HubTest(ProgramTest):
         return out
 
     def run_tool(self, kind, folder, *keys, out, name=None):
-        """The outputs of npu_tool with a folder, whose options are those of its config.json; they are in `out`.npy, or `out`.pt is the network."""
+        """Runs npu_tool with a folder, whose config.json has the options. Writes the outputs to `out`.npy, or the network to `out`.pt."""
         model = ('--model', name or NAMES.get(kind, kind))
         if kind in DECODERS:
             return npu_tool('generate', *model, '--weights', folder, '--device', 'cpu', '--tokens', ','.join(map(str, TEXT)), '--max-new-tokens', '0', '--logits', f'{out}.npy', *keys)
@@ -105,7 +106,8 @@ class EveryField(HubTest):
     jobs = {kind: {'variants': [name for name in names if name != 'as_it_is']} for kind, names in SELECTION.items()} | {name: {} for name in SOME_OTHERS}
 
     def never_a_third_thing(self, folder, kind, name, field):
-        """Equal outputs, or a refusal that names the field; says which."""
+        """Checks that the outputs are equal, or that npu_tool refuses the folder and names the field. Returns the message, or an empty
+        text."""
         folder, out = pathlib.Path(folder) / kind / name, self.dir / f'{kind}_{name}'
         code, said, error = self.run_tool(kind, folder, out=out)
         if code != 0:
@@ -155,7 +157,7 @@ class EveryField(HubTest):
 
 @unittest.skipIf(*NO_TRANSFORMERS)
 class OneFolder(HubTest):
-    """What a user sets, and what the file says."""
+    """Options that a user sets, with those of the file."""
     jobs = {'mistral': {}, 'vit': {}}
 
     def setUp(self):
@@ -202,7 +204,7 @@ class OneFolder(HubTest):
         for check in said['checks']: self.assertTrue(check['agrees'] and check['difference'] < 1e-5, check)
 
     def test_a_folder_alone_builds_the_network(self):
-        """A training of which no step changes anything, so that its checkpoint has the outputs of transformers."""
+        """No step of the training changes a weight, so its checkpoint must have the outputs of transformers."""
         tokens = self.dir / 'tokens.bin'
         tokens.write_bytes(bytes(b for _ in range(200) for b in (random.Random(3).randrange(61), 0)))
         config = self.config(f'''

@@ -64,7 +64,8 @@ class HubText(ProgramTest):
         self.assertGreater(len(ours), 1)
 
     def test_prompts_of_several_lengths_in_a_batch(self):
-        """Tokens of each prompt alone, which are those of transformers: in full batches and in the rest, and where the rows end at different tokens."""
+        """Each prompt must get the tokens that it gets alone, which are those of transformers: in full batches, in the last batch, and if
+        the rows end at different tokens."""
         for family in FAMILIES:
             examples = [each for each in self.expected[family] if each['words'][0] == '--prompt' and len(each['words']) == 2 and '\n' not in each['words'][1]]
             examples = [examples[i % len(examples)] for i in (0, 1, 0, 1, 1)]
@@ -162,7 +163,7 @@ output: {{logger: [csv]}}
                     self.assertAlmostEqual(float(row['loss']) / self.losses[family][data], 1, delta=2e-5)
 
     def test_the_loss_of_all_answers(self):
-        """By a template that marks them, as transformers' mask counts them; by one that does not, from the generation prompt on."""
+        """If a template marks the answers, the tokens of transformers' mask count; otherwise those from the generation prompt on."""
         for family in FAMILIES if FULL else FAMILIES[:1]:
             with self.subTest(family):
                 row = self.train(f'{family}_marked', family, 'chats', 'data.answers=all', f'data.tokenizer={self.folder}/{family}_marked')[-1]

@@ -14,7 +14,7 @@ try:
     torch.set_num_threads(1)
 except ImportError: torch = None
 
-LOGITS, LOSSES = 1e-5, 1e-4  # largest differences: of logits, relative to the largest one; of each loss, relative to it
+LOGITS, LOSSES = 1e-5, 1e-4  # largest differences: of logits, relative to the largest logit; of each loss, relative to the loss
 IMAGE, PLACES = 60, 4  # the image token, and the number of image tokens per image
 SIZES = {'image_size': 16, 'patch_size': 4, 'vision_layers': 2, 'vision_heads': 2, 'vision_dim': 12, 'image_token': IMAGE,
          'vocab_size': 61, 'context': 24, 'layers': 2, 'heads': 4, 'kv_heads': 2, 'dim': 24, 'hidden': 40, 'rope_theta': 300, 'norm_eps': 1e-3}

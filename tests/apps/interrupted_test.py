@@ -68,7 +68,7 @@ class Interrupted(ProgramTest):
     # ---- signals ----
 
     def test_programs_do_not_inherit_what_a_driver_inherited(self):
-        """As under nohup, after `&` in a script, and from a parent that blocks signals. The driver itself keeps ignoring them."""
+        """Signals are ignored as under nohup or after `&` in a script, or blocked by a parent. The driver itself keeps ignoring them."""
         def inherit():
             for number in OF_PROGRAMS: signal.signal(number, signal.SIG_IGN)
             signal.pthread_sigmask(signal.SIG_SETMASK, OF_PROGRAMS)

@@ -21,7 +21,7 @@ except ImportError:
 
 PEER = Peer(MODELS_PYTHON, transformers='import any_torchvision, numpy\nfrom transformers import GPT2LMHeadModel, LlamaForCausalLM')
 SCRIPT = pathlib.Path(__file__).with_name('python_language_models.py')
-LOGITS, LOSSES = 1e-5, 1e-4  # largest differences: of logits, relative to the largest one; of each loss, relative to it
+LOGITS, LOSSES = 1e-5, 1e-4  # largest differences: of logits, relative to the largest logit; of each loss, relative to the loss
 SIZES = {'vocab_size': 97, 'context': 21, 'layers': 3, 'heads': 4, 'dim': 24}
 LLAMA = SIZES | {'kv_heads': 2, 'hidden': 40, 'rope_theta': 300, 'norm_eps': 1e-3}
 
@@ -150,7 +150,7 @@ class Runs(TextRuns, ProgramTest):
         return self.assertDone(train_app(self.text(precision), f'output.dir={self.dir}/{name}', *args))
 
     def test_the_share_of_the_speed_of_products(self):
-        """trainer.mfu: three times the FLOPs of a forward pass for each sample, and what they are of the speed that was measured."""
+        """trainer.mfu reports three times the FLOPs of a forward pass for each sample, and their share of the measured speed."""
         said = train_app(self.text(), f'output.dir={self.dir}/out', 'trainer.mfu=true')
         self.assertDone(said)
         self.assertRegex(said[1], r'epoch 2 done: .* tokens/s, .*, [\d.e+-]+ GFLOP/s \(MFU \d+\.\d %\)')

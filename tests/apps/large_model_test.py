@@ -29,7 +29,7 @@ def parameters(layers, dim): return layers * (12 * dim * dim + 13 * dim) + (256 
 
 
 def private_bytes(pid):
-    """What counts for RLIMIT_DATA."""
+    """The bytes that count for RLIMIT_DATA."""
     for line in pathlib.Path(f'/proc/{pid}/status').read_text().splitlines():
         if line.startswith('VmData:'): return int(line.split()[1]) * 1024
     raise AssertionError(f'no VmData of {pid}')
@@ -76,7 +76,7 @@ class LargeModel(ProgramTest):
 
     @in_full
     def test_it_trains_where_it_does_not_fit(self):
-        """Where a process and 0.6 of the model fit it is made; where the model would leave nothing, it is trained."""
+        """It is made in the memory of a process and 0.6 of the model, and trained in the memory of a process and the model."""
         process, model = self.bytes_of_a_process(), 4 * parameters(**SIZE)
         tight = process + int(0.6 * model)
         self.assertFails(self.train('ddp', 'trainer.strategy=ddp', limit=tight), 8, 'while the model was made', "can't allocate memory",

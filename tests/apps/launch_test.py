@@ -21,7 +21,8 @@ RANK_1 = PLAIN | {'RANK': '1', 'WORLD_SIZE': '2', 'MASTER_ADDR': '127.0.0.1', 'M
 
 
 def advised(start, **names):
-    """The words of the line of docs/distributed.md that begins so; the probe takes the place of the program, `names` that of its words."""
+    """The words of the line of docs/distributed.md that begins with `start`. The probe replaces the program, and the values of `names`
+    their names."""
     lines = [line for line in (SOURCE / 'docs' / 'distributed.md').read_text().splitlines() if line.startswith(start) and not line.startswith('|')]
     assert len(lines) == 1, lines
     line = lines[0].replace('build/bin/train_app CONFIG', str(PROBE)).replace('PROGRAM ARGUMENTS', str(PROBE))
@@ -82,7 +83,7 @@ class Launch(ProgramTest):
         self.assertIn('done: ', self.assertDone(train_app(self.config(precision='32-true'), '--nproc', '1', '--fast-dev-run', env=PLAIN)))
 
     def test_a_restart_resumes(self):
-        """By a program in place of train_app: its name is that of the running program, so it gets the words of a rank."""
+        """Uses a program in place of train_app: its name is that of the running program, so it gets the words of a rank."""
         log = self.dir / 'log'
         rank = self.dir / 'rank.sh'
         rank.write_text(f'#!/bin/sh\necho "$TORCHELASTIC_RESTART_COUNT" >> {log}\n[ "$TORCHELASTIC_RESTART_COUNT" = 1 ]\n')
@@ -170,7 +171,7 @@ class Launch(ProgramTest):
         self.assertEqual(self.lines(run(*words, env=PLAIN)), met('Slurm', 2))
 
     def test_ranks_of_a_script(self):
-        """As a pod of Kubernetes' PyTorchJob is described: rank 0 serves the store."""
+        """Ranks start as the description of a pod of Kubernetes' PyTorchJob starts them: rank 0 serves the store."""
         for more, launcher in (({}, 'a script'), ({'KUBERNETES_SERVICE_HOST': '10.96.0.1'}, 'Kubernetes')):
             env = PLAIN | {'WORLD_SIZE': '2', 'MASTER_ADDR': 'localhost', 'MASTER_PORT': str(free_port())} | more
             ranks = [subprocess.Popen([PROBE], env=env | {'RANK': str(r)}, stdout=subprocess.PIPE, text=True) for r in range(2)]

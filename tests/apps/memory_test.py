@@ -119,7 +119,7 @@ class Memory(ProgramTest):
         self.assertFails(self.memory('--nproc', '0'), USAGE, '--nproc')
 
     def check_masters_and_blocks(self, allocated, several):
-        """What shards save of masters and optimizer state, and zero3 of the parameters."""
+        """Checks how much memory shards save for masters and optimizer state, and zero3 for the parameters."""
         low = {s: json.loads(self.assertDone(self.memory('--nproc', '4', '--strategy', s, '--quick', '--json', 'precision=bf16-true', *several)))
                for s in allocated}
         ddp = low.pop('ddp')
@@ -129,7 +129,7 @@ class Memory(ProgramTest):
             self.assertLess(found['allocated'], ddp['allocated'] - 0.6 * (masters + state), strategy)
         deep = {s: json.loads(self.assertDone(self.memory('--nproc', '4', '--strategy', s, '--quick', '--json', 'model.depth=12',
                                                           'data.batch_size=2', 'dist.backend=gloo')))['allocated'] for s in ('zero2', 'zero3')}
-        self.assertLess(deep['zero3'], 0.7 * deep['zero2'])  # of 12 blocks two are complete; of three too, with little to gain
+        self.assertLess(deep['zero3'], 0.7 * deep['zero2'])  # two of 12 blocks are complete; with 3 blocks, two would be, too
 
     def test_the_cpu_alone(self):
         result = self.memory('--json', '--quick', 'device=cpu')

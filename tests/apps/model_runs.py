@@ -49,7 +49,7 @@ def assert_dumps_agree(test, *args):
 
 
 def assert_trained_alike(test):
-    """The same, and the weights are equal. Without clipping: the last bit of a norm depends on the device."""
+    """Checks the same without clipping, since the last bit of a norm depends on the device, and that the weights are equal."""
     assert_dumps_agree(test, 'trainer.gradient_clip_val=0')
     test.assertEqual(*(contents(test.dir / device)['model.safetensors'] for device in ('cpu', 'sim_npu')))
 

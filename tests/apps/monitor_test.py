@@ -38,7 +38,7 @@ class Monitor(ProgramTest):
                     self.assertEqual((part / 'monitor.csv').read_text(), (whole / 'monitor.csv').read_text())
 
     def test_a_device_has_the_statistics_of_the_cpu(self):
-        """To the rounding of fp32, read one step late: sim_npu computes with other kernels."""
+        """They are read one step late, and agree up to the rounding of fp32, since sim_npu computes with other kernels."""
         cpu, npu = self.trained('cpu'), self.trained('npu', 'device=sim_npu')
         self.assertDone(npu_tool('compare', cpu / 'monitor.csv', npu / 'monitor.csv', '--mean-rtol', 0.001))
         self.assertEqual([(r['attempt'], r['step'], r['what'], r['name'], r['numel']) for r in rows(cpu)],
@@ -48,7 +48,7 @@ class Monitor(ProgramTest):
             self.assertAlmostEqual(float(a['std']), float(b['std']), delta=1e-5 * size + 1e-3 * float(a['std']), msg=f'{a}\n{b}')
 
     def test_no_file_of_the_user_is_lost(self):
-        """A run without a folder records nothing, and one into a folder with the file of another renames that."""
+        """A run without a folder records nothing. A run into a folder that has the file of another run renames that file."""
         work = self.dir / 'work'
         work.mkdir()
         (work / 'monitor.csv').write_text('mine\n')
@@ -101,7 +101,7 @@ class Monitor(ProgramTest):
         self.assertDone(npu_tool('compare', run / 'monitor.csv', run / 'monitor.csv'))
 
     def test_the_report_names_the_first_gradient_outside_of_its_band(self):
-        """Against plain Python's median and scatter of logarithms."""
+        """Compares with the median and the scatter of logarithms in plain Python."""
         run = self.trained('run', 'monitor.every=1', 'monitor.band=1.5', 'trainer.max_steps=40')
         history, exits = {}, []
         median = lambda values: sorted(values)[len(values) // 2]

@@ -95,7 +95,8 @@ class Msprobe(ProgramTest):
 
     @unittest.skipUnless(PEER.has('torchvision'), 'torchvision is not installed (pip install --no-deps torchvision)')
     def test_the_same_network_in_pytorch_and_here_agrees(self):
-        """Equal weights and batch: torchvision's network by msprobe against ours, every value that both have."""
+        """Compares msprobe's dump of torchvision's network with ours, in every value that both have. The weights and the batch are
+        equal."""
         (self.dir / 'network.py').write_text(TORCHVISION)
         networks = (('resnet18', 'resnet18', 64, 'tensor', 25), ('resnet18', 'resnet18, fused_kernels: false', 64, 'tensor', 25),
                     ('resnet50', 'resnet50', 64, 'tensor', 60), ('vit_b_16', 'vit_b16', 32, 'statistics', 60))

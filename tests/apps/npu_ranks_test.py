@@ -19,7 +19,7 @@ class NpuRanks(ProgramTest):
         return train_app(self.config(CONFIG), *launch, f'output.dir={self.dir / name}', *words, env=of_user(SIM_CANN_DEVICES='4', **env))
 
     def over(self, transport, name, *words, **env):
-        """Two ranks whose gradients travel over HCCL or Gloo. How often which function of HCCL was called."""
+        """Runs two ranks whose gradients travel over HCCL or Gloo. Returns how often each function of HCCL was called."""
         if transport == 'gloo': return self.assertDone(self.train(f'{name}_gloo', 'dist.backend=gloo', *words, nproc=2, **env))
         counts = self.dir / f'{name}_calls'
         result = self.train(f'{name}_hccl', *words, nproc=2, SIM_CANN_CALLS=str(counts), **env)
@@ -68,7 +68,7 @@ class NpuRanks(ProgramTest):
 
     @in_full
     def test_shards_have_the_bits_that_they_have_over_gloo(self):
-        """Of two ranks native sums have the bits of ordered ones. Parameters in shards are sent from the host, unit by unit."""
+        """With two ranks, native sums have the bits of ordered sums. Parameters in shards are sent from the host, unit by unit."""
         for strategy in ('zero1', 'zero2', 'zero3'):
             for transport in ('gloo', 'hccl'): calls = self.over(transport, strategy, f'trainer.strategy={strategy}')
             self.assertEqual(set(calls), {'HcclReduceScatter', 'HcclAllGather'} | ({'HcclBroadcast'} if strategy != 'zero3' else set()))
@@ -98,7 +98,7 @@ class NpuRanks(ProgramTest):
 
     @in_full
     def test_statistics_of_synchronised_layers_travel_between_devices(self):
-        """The second window has a batch on rank 0 alone: what travels there goes through host memory."""
+        """The second window has a batch on rank 0 alone, so there the statistics go through host memory."""
         words = ('model={name: resnet18}', 'trainer.sync_batchnorm=true', 'data.train_size=24', 'data.val_size=8', 'optimizer={name: sgd, lr: 0.01}',
                  'trainer.max_steps=-1', 'trainer.max_epochs=1')
         for transport in ('gloo', 'hccl'): calls = self.over(transport, 'layers', *words)
@@ -188,7 +188,7 @@ class NpuRanks(ProgramTest):
                 self.assertNotIn('sim_cann: race', result[1] + result[2])
 
     def fault(self, how):
-        """Of a run in which rank 1 does not finish a collective on the device."""
+        """The result of a run in which rank 1 does not finish a collective on the device."""
         command = (f'[ $RANK = 0 ] || export SIM_CANN_FAULT=HcclAllReduce:9:{how}; '
                    f'exec "{BIN}/train_app" "{self.config(CONFIG)}" output.dir={self.dir}/o dist.timeout=4')
         return npu_tool('launch', '--nproc', 2, '--', 'sh', '-c', command, env=of_user())

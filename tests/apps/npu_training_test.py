@@ -72,14 +72,14 @@ class NpuTraining(ProgramTest):
 
     @in_full
     def test_chips_that_saturate_train_convolutions(self):
-        """By operators of the old path."""
+        """They use operators of the old path."""
         for network, soc in (('vit', '310P3'), ('resnet', '910A')):
             with self.subTest(network, soc=soc):
                 rows = self.compare(network, '16-mixed', 0.01, OVERFLOWS, SIM_CANN_SOC=soc)
                 self.assertGreater(sum(skipped == '1' for (*_, skipped), _ in rows), 3)
 
     def check_races(self, network, *words):
-        """A race would be the exit status, and reported in between."""
+        """A race would change the exit status, and would be reported in the output."""
         words = ('device=npu', 'precision=bf16-mixed', 'trainer.max_steps=3', *words)
         result = self.train(f'races_{network}', network, *words, SIM_CANN_CHECK='races', TASK_QUEUE_ENABLE='0')
         self.assertDone(result)
@@ -150,7 +150,7 @@ class NpuTraining(ProgramTest):
 
     @in_full
     def test_predicted_memory_is_that_of_a_training(self):
-        """The CPU's operators are recorded, because torch_npu's allocator tells libtorch nothing."""
+        """The CPU's operators are recorded, because torch_npu's allocator does not report to libtorch."""
         for row in json.loads(self.tool('memory', 'device=npu', 'precision=auto', 'model.dim=96', '--check', '5,16', '--json')):
             self.assertLess(abs(row['error']), 0.15, row)
 

@@ -55,7 +55,7 @@ class OfflineModels(ProgramTest):
         return npu_tool('predict', *args, env=env or self.environment(**more))
 
     def logits(self, *args, **more):
-        """Logits of the images, by the file of --logits."""
+        """The logits of the images, from the file of --logits."""
         self.assertDone(self.predict(*args, '--logits', self.dir / 'l.npy', **more))
         data = (self.dir / 'l.npy').read_bytes()
         self.assertIn(b"'descr': '<f4'", data)

@@ -46,7 +46,8 @@ class Offload(ProgramTest):
             self.assertEqualRuns(whole, self.train(strategy, OFFLOAD, f'trainer.strategy={strategy}', nproc=2), strategy)
 
     def test_low_precisions_with_skipped_steps_also_interrupted(self):
-        """Inside epochs, with other numbers of ranks, and with the optimizer on the host and at last on the device."""
+        """Runs are interrupted inside epochs and go on with other numbers of ranks, with the optimizer on the host and at last on the
+        device."""
         circles = {'16-mixed': ('zero3', [(1, 'auto', OFFLOAD, 3), (2, 'zero3', OFFLOAD, 5), (2, 'zero1', OFFLOAD, 7), (1, 'auto', 'dist.offload=none', 9)]),
                    '16-true': ('zero2', [(2, 'zero2', OFFLOAD, 4), (1, 'auto', OFFLOAD, 9)])}
         for precision, (strategy, circle) in circles.items():
@@ -102,7 +103,8 @@ class Offload(ProgramTest):
         self.assertAlmostEqual(before['measured'] - after['measured'], one[state] + one[averages], delta=0.02 * one[state])
 
     def test_the_default_strategy_counts_what_the_device_has(self):
-        """425,098 parameters are 1.6 MiB, and gradients as much; more than half of the device's memory only with state and averages."""
+        """425,098 parameters take 1.6 MiB, and their gradients as much. Only with state and averages is this more than half of the device's
+        memory."""
         small = ['model.dim=128', 'sim_npu.hbm=14MiB', 'trainer.max_steps=2', 'model.dropout=0']
         self.assertIn('(zero1)', self.train('device', *small, nproc=2)[3])
         said = self.train('host', *small, OFFLOAD, nproc=2)[3]

@@ -58,7 +58,7 @@ class Onnx(ProgramTest):
         self.assertEqual(wrong, {})
 
     def test_every_registered_model_at_an_unseen_batch(self):
-        """By npu_tool export --check. Large ones with fewer layers."""
+        """Uses npu_tool export --check. Large models get fewer layers."""
         decoder = ['model.layers=2', 'model.dim=48', 'model.heads=2', 'model.vocab_size=97', 'model.context=21']
         smaller = {'resnet': ['model.image_size=64'], 'vit': ['model.image_size=64', 'model.depth=2'], 'vit_tiny_cifar10': [],
                    'gpt': decoder, 'bert': decoder, 'clip': ['model.vision_layers=2', 'model.text_layers=2', 'model.vocab_size=97', 'model.end_token=0', 'model.image_size=64'], 'clip_tiny': [], 'internvl_tiny': [],

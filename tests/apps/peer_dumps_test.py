@@ -142,7 +142,8 @@ class PeerDumps(ProgramTest):
 @in_full
 @needs_cann
 class PeerDumpsOfNpus(PeerDumps):
-    """PyTorch with torch_npu, whose NPU msprobe dumps, against device npu here: what a user compares who leaves Python. The CANN is of the host."""
+    """Compares PyTorch with torch_npu, as msprobe dumps it, with device npu here, like a user who leaves Python. The CANN is that of the
+    host."""
     peer = Peer(PYTHON, env=of_user(PYTHONPATH=f'{PEERS}:{PROBE}', PEER_DEVICE='npu'), torch_npu='import torch_npu', **PACKAGES)
     device, env = 'npu', of_user()
 

@@ -117,7 +117,8 @@ class Plan(ProgramTest):
                 self.assertEqual(planned['sent_bytes'], row['sent_bytes'], dist)
                 continue
             self.assertEqual(planned['between_bytes'], row['between_bytes'], dist)
-            # The first rank of two gives the sum to the other, and before that half of the gradients, which bench does not count.
+            # Of two ranks, the first one sends the sum to the other one. Before that, it sends half of the gradients, which bench does not
+            # count.
             content = row['sent_bytes'] - row['between_bytes']
             self.assertEqual(planned['sent_bytes'], planned['between_bytes'] + 1.5 * content, dist)
 

@@ -25,9 +25,9 @@ OF_PROGRAMS = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, sig
 
 
 def keep_inherited_signals():
-    """What this driver inherited stays here: nohup ignores SIGHUP, and `&` in a script SIGINT and SIGQUIT; a program would inherit that.
+    """Keeps programs from inheriting this driver's signal settings: nohup ignores SIGHUP, and `&` in a script ignores SIGINT and SIGQUIT.
 
-    A handler that does nothing ignores a signal as well, and exec replaces it by the default. (SIGPIPE is subprocess's matter.)
+    A handler that does nothing ignores a signal as well, and exec replaces it by the default. (subprocess itself restores SIGPIPE.)
     """
     for number in OF_PROGRAMS:
         if signal.getsignal(number) == signal.SIG_IGN: signal.signal(number, lambda *_: None)
@@ -138,7 +138,7 @@ def run(*args, timeout=1200, cwd=None, env=None):
 
 
 def forked(program, loaded, *args, timeout=1200, cwd=None, env=None):
-    """As run(). With scripts/prove, and with an environment of its own, the program is started by itself."""
+    """Like run(), but in a fork server. With scripts/prove, or with an `env`, the program is started by itself."""
     if FULL or env is not None or not ForkServer.can_serve(): return run(program, *args, timeout=timeout, cwd=cwd, env=env)
     return ForkServer.of(loaded).run([str(a) for a in (program, *args)], cwd, timeout)
 
@@ -185,7 +185,7 @@ class ProgramTest(unittest.TestCase):
         return path
 
     def start(self, *args):
-        """train_app in the background; what it says goes to said.txt. Ended at the end of the test at the latest."""
+        """Starts train_app in the background, with its output in said.txt. It is ended at the end of the test at the latest."""
         with open(self.dir / 'said.txt', 'w') as said:
             process = subprocess.Popen([str(BIN / 'train_app'), *map(str, args)], stdin=subprocess.DEVNULL, stdout=said, stderr=said)
 
@@ -283,7 +283,7 @@ def checkpoints(out):
 
 
 def tree(folder):
-    """What every file and link under a folder holds, to see whether anything changed."""
+    """The content of every file and link under a folder, to see whether anything changed."""
     out = {}
     for path in sorted(pathlib.Path(folder).rglob('*')):
         if path.is_symlink(): out[str(path)] = os.readlink(path)
@@ -296,7 +296,7 @@ in_full = unittest.skipUnless(FULL, 'takes minutes; scripts/prove runs it')
 
 
 def pairs_of(some, others):
-    """Pairs: with scripts/prove all, else each of `others` with one of `some`, alternately."""
+    """All pairs with scripts/prove; otherwise each of `others` with one of `some`, alternately."""
     return [(a, b) for i, a in enumerate(some) for k, b in enumerate(others) if FULL or k % len(some) == i]
 
 

@@ -38,7 +38,7 @@ class Block(nn.Module):
 
 
 class Residual(nn.Module):
-    """As own_networks_main.cpp has it."""
+    """The same network as in own_networks_main.cpp."""
     def __init__(self):
         super().__init__()
         self.stem = nn.Conv2d(3, 32, 3, padding=1)
@@ -127,7 +127,7 @@ def make(name, folder):
 
 
 def in_bf16(layer):
-    """The layer computes in bf16, as a region of autocast would have it."""
+    """Makes the layer compute in bf16, like in a region of autocast."""
     full = layer.forward
 
     def forward(x):
@@ -160,7 +160,7 @@ def loss_of(net, name, x, y, fault):
 
 
 def forward_with_names(net, x, save):
-    """As own_networks_main.cpp names them."""
+    """The forward pass, with the values named as in own_networks_main.cpp."""
     first = F.relu(net.stem(x))
     save(first, 'first')
     pooled = net.blocks(first).mean((2, 3))

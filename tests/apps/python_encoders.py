@@ -141,7 +141,7 @@ class Clip(nn.Module):
 
 
 def train(net, steps, lr, weight_decay, clip):
-    """The losses of the functions in `steps`, each of the network."""
+    """Trains the network for one step with each function in `steps`, which computes the loss. Returns the losses."""
     optimizer = torch.optim.AdamW(net.parameters(), lr=lr, weight_decay=weight_decay)
     losses = []
     for loss_of in steps:

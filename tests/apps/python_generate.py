@@ -28,7 +28,7 @@ CHATS = [[say('user', 'What is 2 + 2?'), say('assistant', 'It is 4.')], [say('us
          [say('system', 'Be brief.'), say('user', 'caf\u00e9?'), say('assistant', 'A place.'), say('user', 'Where?'), say('assistant', 'Here,\nor there.')]]
 
 
-# Templates that mark answers, with borders at special tokens and line ends: those that no token crosses.
+# Templates that mark answers, with borders at special tokens and line ends, which no token crosses.
 MARKED = {
     'gpt2': '''{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' }}{% if message['role'] == 'assistant' %}{% generation %}{{ message['content'] + '<|im_end|>' }}{%
 endgeneration %}{% else %}{{ message['content'] + '<|im_end|>' }}{% endif %}{{ '\\n' }}{% endfor %}''',
@@ -83,7 +83,7 @@ def examples(net, tokenizer):
         plain = continued(ids, ['--prompt', prompt])
         yield plain
         yield continued(ids, ['--prompt', prompt, '--repetition-penalty', '1.7'], repetition_penalty=1.7)
-        # A text from the middle of the continuation, with whole characters.
+        # A text from the middle of the continuation, with complete characters.
         middle = tokenizer.decode(plain['tokens'][6:9])
         if '\ufffd' not in middle and middle in plain['text']:
             stop = continued(ids, ['--prompt', prompt, '--stop', 'never there', '--stop', middle], stop_strings=[middle], tokenizer=tokenizer)
@@ -109,7 +109,7 @@ def after(ids, given): return ids, [0] * given + [1] * (len(ids) - given)
 
 
 def losses(net, tokenizer):
-    """Of the chats, as TRL divides them into prompt and completion, and of the texts."""
+    """The losses of the chats, as TRL divides them into prompt and completion, and of the texts."""
     chats, texts = [], []
     for chat in CHATS:
         ids = lambda part, prompt: tokenizer.apply_chat_template(part, add_generation_prompt=prompt, tokenize=True, return_dict=False)

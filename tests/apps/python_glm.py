@@ -63,7 +63,7 @@ class Glm(nn.Module):
         return position, block, seen < 0.5
 
     def forward(self, texts):
-        """[texts, tokens] to logits."""
+        """The logits of texts [texts, tokens]."""
         out = []
         for text in texts:
             places, x = self.places(text), self.transformer['word_embeddings'](text)

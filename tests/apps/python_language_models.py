@@ -65,7 +65,7 @@ def difference(a, b): return ((a - b).abs().max() / b.abs().max()).item()
 
 
 def load(job):
-    """Files that were converted, or logits of npu_tool generate."""
+    """Compares converted files, or logits of npu_tool generate, with the logits of `make`."""
     import numpy
     expected = torch.load(pathlib.Path(job['folder']) / 'logits.pt')
     if 'logits' in job: found = [torch.from_numpy(numpy.load(path)) for path in job['logits']]

@@ -1,7 +1,7 @@
 """A training as a plain PyTorch script has it, with torch_npu, for npu_launches_test.py: python_launches.py NETWORK FOLDER PRECISION STEPS
 
-It has the metrics that train_app has, summed on the device, and the fused optimizer. Prints how often sim_cann was called for STEPS steps, after
-three of which nothing is counted."""
+It has the metrics that train_app has, summed on the device, and the fused optimizer. Prints how often sim_cann was called for
+STEPS steps, which follow three steps that are not counted."""
 import contextlib
 import ctypes
 import pathlib

@@ -45,7 +45,7 @@ def write_adapter(folder, adapter, rank, alpha, **more):
 
 
 def frequencies(sizes, size):
-    """Of rotary positions; scaled in the three cases in which the report on Llama 3.1 does it."""
+    """The frequencies of rotary positions, scaled in the three cases in which the report on Llama 3.1 scales them."""
     out = sizes['rope_theta'] ** (-torch.arange(0, size, 2) / size)
     s = sizes.get('rope_scaling')
     if s is None: return out
@@ -59,12 +59,12 @@ def frequencies(sizes, size):
 
 
 def logits(weights, adapter, scale, sizes, tokens):
-    """Of token ids [batch, tokens]."""
+    """The logits of token ids [batch, tokens]."""
     return logits_of_vectors(weights, adapter, scale, sizes, weights['model.embed_tokens.weight'][tokens])
 
 
 def logits_of_vectors(weights, adapter, scale, sizes, x):
-    """Of the tokens' vectors [batch, tokens, dim]."""
+    """The logits of the tokens' vectors [batch, tokens, dim]."""
     def linear(module, x):
         y = F.linear(x, weights[module + '.weight'])
         a, b = (adapter.get(f'{PREFIX}{module}.lora_{half}.weight') for half in 'AB')

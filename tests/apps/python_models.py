@@ -70,7 +70,7 @@ def prepared(images):
 
 
 def prepared_by_timm(net, images):
-    """The same images as the network's pretrained_cfg, which a folder of the Hub contains, has them."""
+    """The same images, prepared by the network's pretrained_cfg, which a folder of the Hub contains."""
     from PIL import Image
     from timm.data import create_transform, resolve_data_config
     raw = [pathlib.Path(i).read_bytes() for i in images]
@@ -119,7 +119,7 @@ def difference(a, b): return ((a - b).abs().max() / b.abs().max()).item()
 
 
 def load(network, jobs):
-    """Files that were converted, and logits of npu_tool predict."""
+    """Compares converted files, and logits of npu_tool predict, with the logits of `make`."""
     import numpy
     out = {}
     for job in jobs:
@@ -143,7 +143,7 @@ def groups_of(net):
 
 
 def train(network, jobs):
-    """The losses of further steps on one batch, and what the files say."""
+    """The losses of further steps on one batch, and the history, epoch and best accuracy of the files."""
     out = {}
     for job in jobs:
         saved = torch.load(job['file'], weights_only=True)

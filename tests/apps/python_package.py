@@ -1,4 +1,4 @@
-"""Runs cases of the Python package for c_interface_test.py; the last line is what it found, as JSON."""
+"""Runs cases of the Python package for c_interface_test.py. The last line of its output is the result as JSON."""
 import json
 import os
 import pathlib
@@ -90,7 +90,7 @@ def own_data():
 
 
 def exceptions():
-    """What goes wrong in functions of the program is raised as it is; errors of the library have their code."""
+    """Exceptions in functions of the program are raised unchanged; errors of the library have their code."""
     def caught(function):
         try:
             function()
@@ -131,7 +131,7 @@ def exceptions():
 
 
 class Slow(Squares):
-    """Loader threads are nearly always in it."""
+    """A data set that loader threads are nearly always reading."""
     def __getitem__(self, index):
         time.sleep(0.01)
         return super().__getitem__(index)

@@ -12,7 +12,7 @@ import traceback
 
 
 def become(script, folder, out, error):
-    """This process goes on as the script; its exit code."""
+    """Makes this process go on as the script. Returns its exit code."""
     os.chdir(folder)
     with open(os.devnull) as nothing:
         for file, number in ((nothing, 0), (out, 1), (error, 2)): os.dup2(file.fileno(), number)

@@ -70,12 +70,12 @@ class Reference:
     def part(self, text, first):
         if self.legacy or first: return self.whole.encode(text)
         if not text.startswith((' ', '▁')): return self.bare.encode(text)
-        # As `legacy: false` keeps the space with which a part begins.
+        # `legacy: false` keeps the space with which a part begins.
         return self.bare.encode('<unk>' + text)[len(self.bare.encode('<unk>')):]
 
     def ids(self, text):
         found = re.compile('(' + '|'.join(map(re.escape, sorted(self.special, key=len, reverse=True))) + ')')
-        out, parts = [*self.before], found.split(text)  # texts and tokens in turn
+        out, parts = [*self.before], found.split(text)  # texts and tokens alternately
         for i, part in enumerate(parts):
             if i % 2:
                 out.append(self.special[part])

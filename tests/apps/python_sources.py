@@ -70,7 +70,7 @@ def adapted(folder, name, **options):
 
 
 def nano(net):
-    """The state of nanoGPT's network for that of transformers: the same names, with the matrices of torch.nn.Linear, compiled."""
+    """The state of transformers' network as that of nanoGPT's compiled network: the same names, with the matrices of torch.nn.Linear."""
     turned = ('attn.c_attn.weight', 'attn.c_proj.weight', 'mlp.c_fc.weight', 'mlp.c_proj.weight')
     return {'_orig_mod.' + k: v.t().contiguous() if k.endswith(turned) else v for k, v in net.state_dict().items()}
 
@@ -97,7 +97,7 @@ def make(folder, _):
     plain, average = vit(), vit()
     torch.save({'epoch': 2, 'arch': 'vit', 'state_dict': plain.state_dict(), 'state_dict_ema': average.state_dict()}, folder / 'timm.pth.tar')
     torch.save(plain.state_dict(), folder / 'old.pth', _use_new_zipfile_serialization=False)
-    # Chooses as timm does.
+    # timm chooses between the plain and the averaged weights.
     import timm
     from timm.models import load_state_dict
     for ema in (True, False):

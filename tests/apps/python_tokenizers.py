@@ -120,7 +120,7 @@ def unigram_ties(source):
 
 
 def others(texts):
-    """Every other part that npu_train has."""
+    """Tokenizers with every other part that npu_train has."""
     out = Tokenizer(models.WordLevel(unk_token='[UNK]'))
     out.normalizer = normalizers.Sequence([normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase(), normalizers.Strip()])
     out.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Whitespace(), pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.Punctuation('merged_with_previous')])

@@ -46,7 +46,7 @@ class PythonWeights(ProgramTest):
         return said[2]
 
     def check(self, library, networks, namings, said):
-        """Predictions with the files of Python, and files that Python loads, for every network."""
+        """Checks predictions with the files of Python, and files that Python loads, for every network."""
         self.python('make', library, networks)
         jobs = []
         for job in networks:

@@ -8,7 +8,8 @@ from programs import ProgramTest, checksums, checkpoints, main, npu_tool, run_di
 
 PARTS = ['model.safetensors', 'optimizer.safetensors', 'ema.safetensors', 'rng.safetensors']
 
-# So long that no kill comes too late. The loss scale grows every 5 steps and overflows again, so that steps are skipped throughout.
+# Runs that are so long that no kill comes too late. The loss scale grows every 5 steps and overflows again, so that steps are skipped
+# throughout.
 WINDOWS = 300  # windows of an epoch
 LONG = [f'data.train_size={16 * WINDOWS}', 'trainer.max_epochs=1000', 'lr_scheduler.T_max=2000', 'checkpoint.every_n_epochs=0']
 

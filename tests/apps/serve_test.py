@@ -133,12 +133,12 @@ class OfARun(ProgramTest):
                 try:
                     connection.sendall(request.encode('latin-1'))
                     while (part := connection.recv(4096)): answer += part
-                except (ConnectionResetError, BrokenPipeError): pass  # it does not read on
+                except (ConnectionResetError, BrokenPipeError): pass  # the server stops reading
                 self.assertTrue(answer == b'' or re.match(rb'HTTP/1\.[01] 4\d\d ', answer), answer[:100])
         self.assertEqual(self.server.ask()[0], 200)
 
     def test_slow_clients_keep_nobody_waiting(self):
-        """Also more than there may be at a time: each has a few seconds for its request, however slowly it sends it."""
+        """Also more clients than may be connected at a time: each has a few seconds for its request, however slowly it sends it."""
         count = 80 if FULL else 40
         slow = [self.server.send((b'', b'GET', b'GET / HTTP/1.1\r\nHost: localhost\r\nX:')[i % 3]) for i in range(count)]
         try:
@@ -194,7 +194,7 @@ class OfARun(ProgramTest):
         deadline = time.monotonic() + 120
 
         def true(expression):
-            """Whether the expression becomes true; a page that is being loaded again has none."""
+            """Whether the expression becomes true. A page that is being loaded again cannot evaluate it."""
             while time.monotonic() < deadline:
                 try:
                     if page.run(expression): return True

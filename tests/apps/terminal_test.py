@@ -65,7 +65,7 @@ class Terminals(ProgramTest):
             return code, text, errors.read()
 
     def assertFits(self, columns, text):
-        """No line is wider, but for a single word (a path is not broken, so that it can be copied)."""
+        """No line is wider, except a single word (a path is not broken, so that it can be copied)."""
         for line in written_lines(text):
             if len(line.split()) > 1: self.assertLessEqual(len(line), columns, repr(line))
 
@@ -108,7 +108,7 @@ class Terminals(ProgramTest):
             self.assertIn(word, bar)
 
     def test_a_resized_terminal(self):
-        """What is written is more than the terminal holds unread, so that most of it comes after the resize."""
+        """The output is larger than the terminal's buffer, so most of it is written after the resize."""
         terminal = Terminal(120, 'train_app', self.config(precision='32-true'), 'trainer.max_epochs=60', 'output.dir=""')
         while ' step ' not in terminal.text: self.assertTrue(terminal.read())
         wide = len(terminal.text)
@@ -173,7 +173,7 @@ class Terminals(ProgramTest):
                    first='accuracy: passed')
 
     def test_comparisons(self):
-        """Of dumps that agree and that differ, by statistics and by values, of histories, run folders and checkpoints."""
+        """Comparisons of dumps that agree and that differ, by statistics and by values, and of histories, run folders and checkpoints."""
         for name, words in (('a', ()), ('b', ('optimizer.lr=0.02', ))):
             for task in ('statistics', 'tensor'):
                 self.assertDone(train_app(self.config(precision='32-true'), 'trainer.max_steps=2', f'output.dir={self.dir}/{task}_{name}', *words,

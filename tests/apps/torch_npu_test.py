@@ -13,7 +13,7 @@ from torch_npu_wheel import CANN, PACKAGES, PYTHON, needs_cann, needs_wheel, of_
 
 GUEST = BIN.parent / 'tests/npu_guest'
 EMPTY = BIN.resolve().parent / 'tests/unfit_libraries/empty.so'
-# Code that a user's Python executes at its start: a function for the end of the process that has used torch_npu.
+# Code that a user's Python executes at its start: it registers a function for the end of a process that has used torch_npu.
 AT_END = '''
 import atexit, sys
 def end():
@@ -38,7 +38,7 @@ class Driver(ProgramTest):
         return folder, site
 
     def answering(self, name, expression):
-        """An interpreter that describes its environment as PYTHON does, but for what sed's `expression` changes."""
+        """An interpreter that describes its environment as PYTHON does, except for what sed's `expression` changes."""
         path = self.dir / name
         path.write_text(f'#!/bin/sh\n{PYTHON} "$@" | sed "{expression}"\n')
         path.chmod(0o755)
@@ -146,7 +146,7 @@ class Runs(Driver):
         return [(row['step'], row['phase'], row['loss_scale'], row['skipped'], float(row['loss'])) for row in rows]
 
     def test_a_run_has_the_losses_of_the_cpu(self):
-        """And in 16-mixed the same skipped steps and loss scales: the first scale overflows."""
+        """In 16-mixed it also has the same skipped steps and loss scales. The first scale overflows."""
         for precision, tolerance in (('32-true', 1e-5), ('16-mixed', 3e-4)):
             with self.subTest(precision):
                 cpu, npu = self.losses('cpu', precision), self.losses('npu:1', precision)
@@ -179,7 +179,7 @@ class Runs(Driver):
         self.assertFails(self.train(cann=None, NPU_TRAIN_SIM_CANN=CANN, LD_PRELOAD=str(other)), 4, f'this process has loaded {other}')
 
     def test_the_device_is_started_once_and_ended_with_the_process(self):
-        """As the end of an interpreter does it; if that fails, the run has succeeded nevertheless."""
+        """Functions that Python calls at its end are called. If one fails, the run has succeeded nevertheless."""
         for fault in ('', 'raise RuntimeError("no end")'):
             trace = self.dir / f'trace_{len(fault)}'
             (self.dir / 'sitecustomize.py').write_text(AT_END.format(str(trace), fault))

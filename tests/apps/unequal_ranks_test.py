@@ -1,4 +1,5 @@
-"""Ranks that are not alike: other data, fewer after a restart, one without a batch, and ranks that do not come. Programs as a user starts them."""
+"""Ranks that differ: other data, fewer ranks after a restart, a rank without a batch, and ranks that do not connect. Programs as a user
+starts them."""
 import os
 import pathlib
 import shlex
@@ -67,7 +68,7 @@ class UnequalRanks(ProgramTest):
         self.assertDone(self.launch(train))
 
     def test_a_restart_with_fewer_ranks_keeps_the_global_batch_and_the_learning_rate(self):
-        """One of four ranks fails at once; two continue, each with two micro-batches a step: the bits of four."""
+        """One of four ranks fails at once; two continue, each with two micro-batches a step, and must have the bits of four ranks."""
         self.config(NET.format(data=GENERATED))
         whole, fewer = self.dir / 'whole', self.dir / 'fewer'
         self.assertDone(train_app(self.dir / 'c.yaml', '--nproc', 4, 'dist.reduce=micro_batch', f'output.dir={whole}', env=PLAIN))

@@ -1,4 +1,4 @@
-"""Whether some test that starts train_app or a subcommand of npu_tool names each of its long options, by their own --help.
+"""Checks that each long option in the --help of train_app and of npu_tool's subcommands is named by a test that starts that command.
 
 options_test.py [--self-test] BIN SOURCE
 """

@@ -122,7 +122,7 @@ def check(root):
 
 
 def thread_states(root, files):
-    """Thread-local state is that of the table in docs/rooms/core.md, since data are arguments otherwise."""
+    """Problems with thread-local state: the table in docs/rooms/core.md must list all of it. Other data must be passed as arguments."""
     page = root / "docs/rooms/core.md"
     section = page.read_text().partition("## Thread-local state")[2].partition("\n## ")[0] if page.is_file() else ""
     listed = {name for line in section.splitlines() if line.startswith("| `") for name in re.findall(r"`([a-z_0-9/]+\.cpp)`", line.split("|")[1])}

@@ -90,7 +90,7 @@ TEST_CASE("what is pending is done in order, once, and before rows are taken") {
   CHECK(done.input()[3].item<float>() == 16);
   CHECK(done.finished().input().is_same(done.input()));
   CHECK(batch.input().sum().item<float>() == 4);
-  const auto last = batch.narrow(3, 1);  // the sums are those of the complete batch
+  const auto last = batch.narrow(3, 1);  // the sums were computed on the complete batch before this row was taken
   CHECK(last.pending.empty());
   CHECK(last.input().item<float>() == 8);
 }

@@ -53,7 +53,7 @@ TEST_CASE("the norm is the root of the sum, in the dtype that is requested") {
 }
 
 TEST_CASE("operators on a device give the exact sum that the host gives") {
-  const auto fp32 = drawn(3000, -246, 262), fp64 = drawn(3000, -939, 1000);  // 53 bits each, all of which must count
+  const auto fp32 = drawn(3000, -246, 262), fp64 = drawn(3000, -939, 1000);  // numbers of 53 bits, all of which must count
   CHECK(carried(parts_of(tensor_of(fp32), false)) == sum_of(fp32).limbs());
   CHECK(carried(parts_of(tensor_of(fp32), true)) == sum_of(fp32).limbs());
   CHECK(carried(parts_of(tensor_of(fp64), true)) == sum_of(fp64).limbs());

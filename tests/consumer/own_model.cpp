@@ -11,7 +11,7 @@ struct MyNetImpl : torch::nn::Module {
 };
 TORCH_MODULE(MyNet);
 
-// Points of a square: is one inside a circle?
+// Points of a square; the class of a point says whether it is inside a circle.
 std::shared_ptr<npu_train::Dataset> points(int64_t count) {
   const auto x = torch::rand({count, 2}) * 2 - 1;
   return std::make_shared<npu_train::TensorDataset>(x, (x.square().sum(1) < 0.6).to(torch::kLong));

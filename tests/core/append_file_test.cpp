@@ -22,7 +22,7 @@ std::string text_of(const std::string& path) {
   return text.str();
 }
 
-/// Limits the size of files: a write beyond it fails in the middle of a piece, as on a full disk.
+/// Limits the size of files: a write beyond the limit fails in the middle of a piece, as on a full disk.
 class SizeLimit {
  public:
   explicit SizeLimit(rlim_t bytes) {
@@ -56,7 +56,7 @@ TEST_CASE("a piece that the disk accepts only in part is not written at all, and
   AppendFile file(path);
   file.write("12345678\n");
   {
-    const SizeLimit limit(15);  // a write beyond it would raise a signal that ends the process
+    const SizeLimit limit(15);  // a write beyond the limit would raise a signal that ends the process
     CHECK(error_of([&] { file.write("too long for it\n"); }).kind() == ErrorKind::Checkpoint);
     CHECK(text_of(path) == "12345678\n");
     file.write("short\n");

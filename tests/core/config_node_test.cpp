@@ -83,7 +83,7 @@ TEST_CASE("aliases that multiply, depth and size are bounded") {
   CHECK(has(message_of(std::string(70, '[') + std::string(70, ']')), "64 levels"));
   CHECK(has(message_of(std::string(100'000, '[')), "x.yaml"));
   CHECK_NOTHROW(parse_yaml(std::string(60, '[') + std::string(60, ']'), "x"));
-  // A valid alias has the value itself.
+  // A valid alias has the value of its anchor.
   const auto node = parse_yaml("a: &a {x: 1}\nb: *a\n", "x");
   CHECK(*node.find("a") == *node.find("b"));
 }

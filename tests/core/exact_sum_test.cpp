@@ -20,8 +20,8 @@ ExactSum sum_of(const std::vector<double>& values) {
   return sum;
 }
 
-/// Computes the correctly rounded sum in another way: by numbers that do not overlap and have the same sum (Shewchuk 1997), as Python's
-/// math.fsum.
+/// Computes the correctly rounded sum with another algorithm, that of Python's math.fsum: it keeps numbers that do not overlap and have the
+/// same sum (Shewchuk 1997).
 double reference(const std::vector<double>& values) {
   std::vector<double> parts;
   for (double x : values) {
@@ -42,7 +42,7 @@ double reference(const std::vector<double>& values) {
     high = x + y;
     low = y - (high - x);
   }
-  if (!parts.empty() && (low < 0) == (parts.back() < 0)) {  // half a unit, and a rest of the same sign below it
+  if (!parts.empty() && (low < 0) == (parts.back() < 0)) {  // the rest below `low` has its sign: rounds up if `low` is half a unit
     const double twice = low * 2, rounded = high + twice;
     if (twice == rounded - high) high = rounded;
   }
@@ -70,7 +70,7 @@ TEST_CASE("sums are rounded once") {
   CHECK(sum_of({0x1p53, 1.0, 1e-300}).value() == 0x1p53 + 2);
   CHECK(sum_of({-0x1p53, -1.0, -1e-300}).value() == -0x1p53 - 2);
   CHECK(sum_of({0x1p53, 1.0, -1e-300}).value() == 0x1p53);
-  CHECK(sum_of({kLargest, 0x1p970}).value() == kInf);  // half of the last place is rounded up
+  CHECK(sum_of({kLargest, 0x1p970}).value() == kInf);  // half a unit in the last place is rounded up
   CHECK(sum_of({kLargest, 0x1p969}).value() == kLargest);
   CHECK(sum_of({kLargest, kLargest, -kLargest}).value() == kLargest);
   for (const int span : {3, 40, 900})
@@ -164,7 +164,7 @@ TEST_CASE("ten million numbers, more carries than digits wait for") {
     units += static_cast<int64_t>(x * 0x1p24F);
   }
   CHECK(sum.value() == static_cast<double>(units) * 0x1p-24);
-  CHECK(in_fp64 == sum.value());  // needs only 48 bits
+  CHECK(in_fp64 == sum.value());  // fp64 is exact here, because the sum needs only 48 bits
   ExactSum large;
   for (int i = 0; i < kCount; ++i) large.add(kLargest);
   CHECK(large.value() == kInf);

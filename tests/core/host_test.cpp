@@ -32,7 +32,7 @@ CgroupLimits limits_in(const Tree& tree) {
   });
 }
 
-/// A Kubernetes pod under version 2: the group of the container is below that of the pod, which is below that of the node.
+/// A Kubernetes pod under cgroup version 2: the container's group is below the pod's group, which is below the node's group.
 Tree pod() {
   return {{"/proc/self/cgroup", "0::/kubepods/pod1/box\n"},
           {"/sys/fs/cgroup/kubepods/pod1/box/cpu.max", "max 100000\n"},
@@ -43,7 +43,7 @@ Tree pod() {
           {"/sys/fs/cgroup/kubepods/memory.max", "17179869184\n"}};
 }
 
-/// A container of Docker under version 1, in a namespace without its own path.
+/// A Docker container under cgroup version 1, in a namespace in which the path of its own group does not exist.
 Tree docker() {
   return {{"/proc/self/cgroup",
            "12:memory:/docker/12ab\n7:cpuset:/docker/12ab\n4:cpu,cpuacct:/docker/12ab\n1:name=systemd:/docker/12ab\n0::/\n"},
@@ -96,7 +96,7 @@ TEST_CASE("version 1: quota, set of processors and memory, in a container that d
   CHECK(limits_in(tree).usable_cpus(64) == 3);
   CHECK(limits_in(tree).memory == int64_t{1} << 30);
   CHECK(limits_in(tree).memory_used == 500'000'000);
-  tree["/sys/fs/cgroup/cpu,cpuacct/docker/12ab/cpu.cfs_quota_us"] = "120000\n";  // the host sees this group
+  tree["/sys/fs/cgroup/cpu,cpuacct/docker/12ab/cpu.cfs_quota_us"] = "120000\n";  // on the host, the path of the group exists
   tree["/sys/fs/cgroup/cpu,cpuacct/docker/12ab/cpu.cfs_period_us"] = "100000\n";
   CHECK(limits_in(tree).cpus == 1.2);
   CHECK(limits_in(tree).usable_cpus(64) == 2);

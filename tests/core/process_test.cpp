@@ -34,7 +34,7 @@ TEST_CASE("commands: what they say, how they end") {
 
 TEST_CASE("a command that hangs is ended, with what it started") {
   CommandResult result;
-  for (auto deadline = 300ms; result.output.find('\n') == std::string::npos; deadline *= 2) {  // until it got so far
+  for (auto deadline = 300ms; result.output.find('\n') == std::string::npos; deadline *= 2) {  // until the command has printed a number
     REQUIRE(deadline < 100s);
     result = run_command({"sh", "-c", "sleep 100000 & echo $!; sleep 100000"}, {.deadline = deadline});
     CHECK((result.end == CommandResult::End::TimedOut));
@@ -49,7 +49,7 @@ TEST_CASE("a command that hangs is ended, with what it started") {
   // the test's time limit.
   for (auto state = state_of_child(); state != "gone" && state != "Z" && state != "X"; state = state_of_child())
     std::this_thread::sleep_for(1ms);
-  // also ends a child that closes its output and hangs
+  // A child that closes its output and hangs is ended, too.
   CHECK((run_command({"sh", "-c", "exec >&- 2>&-; sleep 100"}, {.deadline = 300ms}).end == CommandResult::End::TimedOut));
 }
 
@@ -87,7 +87,7 @@ TEST_CASE("a process that ends has written all and called what was given to at_q
   const auto child = ::fork();
   if (child == 0) {
     std::freopen((dir / "stdio").c_str(), "w", stdout);
-    static std::ofstream in_a_buffer;  // stands for std::cout, which is also a file stream if it has a buffer of its own
+    static std::ofstream in_a_buffer;  // gives std::cout a buffer of its own, which is then that of a file stream
     in_a_buffer.open(dir / "iostream");
     std::cout.rdbuf(in_a_buffer.rdbuf());
     std::at_quick_exit([] { std::ofstream(called) << "yes"; });

@@ -289,7 +289,7 @@ TEST_CASE("a sample that cannot be read ends the epoch, or is omitted and counte
     CHECK(e.kind() == ErrorKind::Data);
     CHECK(has(e.what(), "1.png"));
   }
-  std::vector<std::vector<int64_t>> expected = {{0}, {2, 3}, {6, 7}, {8}};  // 4 and 5, both bad, were a batch
+  std::vector<std::vector<int64_t>> expected = {{0}, {2, 3}, {6, 7}, {8}};  // 4 and 5, both bad, would be a batch
   const auto whole = [&] {
     const TempDir good;
     for (int i = 0; i < 9; ++i) add_image(good / ("train/a/" + std::to_string(i) + ".png"));

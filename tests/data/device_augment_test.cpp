@@ -60,7 +60,7 @@ std::vector<Batch> batches(const std::shared_ptr<const Dataset>& data, const Pip
   return out;
 }
 
-/// Checks that a chain on the host and one in the batch give the same bits for every field of every batch.
+/// Checks that a chain gives the same bits for every field of every batch, whether it runs on the host or on the device.
 void check_equal(const std::shared_ptr<const Dataset>& data, const std::vector<PartConfig>& parts, LoaderOptions options = {.seed = 3}) {
   std::vector<std::string> names;
   for (const auto& p : parts) names.push_back(p.name);
@@ -136,7 +136,7 @@ TEST_CASE("steps that size images run on the host, with the steps before them, a
   check_equal(some_images(), tail({part("horizontal_flip"), part("resize", {{"size", 14}})}));
   check_equal(some_images(3, 16, 16), tail({part("rand_augment"), part("random_resized_crop")}));
   const auto pipeline = chain_of(tail({part("rand_augment"), part("random_resized_crop")}));
-  const auto split = split_for_device(pipeline, 3, {16, 16});  // the size does not change, but the crop is drawn
+  const auto split = split_for_device(pipeline, 3, {16, 16});  // the crop does not change the size, but is random
   CHECK(split.host_steps == 2);
   CHECK(where_it_runs(pipeline, split) ==
         "on the host: rand_augment, random_resized_crop; on the device: horizontal_flip, color_jitter, normalize");

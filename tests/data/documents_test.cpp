@@ -351,7 +351,7 @@ TEST_CASE("documents are packed by best fit, longest first, into samples with ma
   const auto pair = open_texts({{"train", path}, {"val", path}, {"context", 10}, {"pad_token", 9}, {"packing", true}});
   const auto data = std::dynamic_pointer_cast<const PackedDocuments>(pair.train);
   REQUIRE(data != nullptr);
-  // 7; 6; 5; 4 next to 6; 3 next to 7; 3 next to 5; 2 next to 5 and 3.
+  // Lengths in the order of packing, and where each one goes: 7; 6; 5; 4 next to 6; 3 next to 7; 3 next to 5; 2 next to 5 and 3.
   REQUIRE(data->size() == 3);
   CHECK(data->documents(0) == Ids{0, 6});
   CHECK(data->documents(1) == Ids{1, 2});

@@ -106,7 +106,8 @@ TEST_CASE("the shape covers a part of the image in another colour, light on dark
   const auto set = generate_shapes(200, 9, clean);
   int lighter = 0, discs = 0;
   for (int64_t i = 0; i < set.size(); ++i) {
-    if (set.labels()[i] != 0) continue;  // a disc in the middle, so that centre and corner show its colours
+    // Class 0 is a disc in the middle, so that the centre and the corner show the two colours.
+    if (set.labels()[i] != 0) continue;
     const Image image = set.image(i).pixels;
     const auto brightness = [&](int y, int x) { return 0.299 * image.at(0, y, x) + 0.587 * image.at(1, y, x) + 0.114 * image.at(2, y, x); };
     CHECK(std::abs(brightness(16, 16) - brightness(1, 1)) > 0.3 * 255);

@@ -38,7 +38,7 @@ struct WebpFrame {
   Image image;
 };
 
-/// An animation of lossless frames.
+/// Returns an animation of lossless frames.
 FileBytes animation(int64_t height, int64_t width, const std::vector<WebpFrame>& frames) {
   const auto size = [](int64_t w, int64_t h) {
     return joined({little_endian(static_cast<uint64_t>(w - 1), 3), little_endian(static_cast<uint64_t>(h - 1), 3)});
@@ -57,7 +57,7 @@ FileBytes animation(int64_t height, int64_t width, const std::vector<WebpFrame>&
 struct BmpFile {
   int32_t width = 3, height = 2;
   uint32_t bits = 24, compression = 0, colors = 0;
-  FileBytes palette{};  // and bit masks
+  FileBytes palette{};  // also holds the bit masks
   FileBytes pixels{};
 };
 
@@ -82,7 +82,7 @@ FileBytes to_bmp(const BmpFile& f) {
 
 const FileBytes kBlackToRed = {0, 0, 0, 0, 0, 0, 85, 0, 0, 0, 170, 0, 0, 0, 255, 0};  // B, G, R, 0
 
-/// The red values, row by row, of a file with this palette.
+/// Returns the red values of a file with this palette, row by row.
 std::vector<int> reds(const FileBytes& file) {
   const auto all = values(decode_image(file, "a.bmp"));
   return {all.begin(), all.begin() + static_cast<int64_t>(all.size() / 3)};
@@ -95,7 +95,7 @@ std::string refusal_of(const FileBytes& file) {
   return error.what();
 }
 
-/// Every beginning of a file is refused by its header or by its pixels; a changed byte gives an image or an Error(Data).
+/// Checks that every truncated file is refused by its header or by its pixels, and that changed bytes give an image or an Error(Data).
 void check_hostile(const FileBytes& file) {
   for (size_t length = 0; length < file.size(); ++length) {
     CAPTURE(length);
@@ -211,7 +211,8 @@ TEST_CASE("BMP: runs of RLE8 and RLE4, with jumps and rows that end early") {
     return reds(to_bmp(
         {.width = 5, .height = 3, .bits = bits, .compression = bits == 8 ? 1u : 2u, .colors = 4, .palette = kBlackToRed, .pixels = runs}));
   };
-  // From the bottom: three of color 3 and two of color 1; then an absolute run of three (padded), and the end of the row; a jump by 2.
+  // Rows from the bottom. Row 1: three pixels of color 3 and two of color 1. Row 2: an absolute run of three pixels (padded), and the end
+  // of the row. Row 3: a jump by 2.
   const FileBytes runs = {3, 3, 2, 1, 0, 0, 0, 3, 1, 2, 3, 0, 0, 0, 0, 2, 2, 0, 9, 1, 0, 1};
   CHECK(decoded(8, runs) == std::vector<int>{0, 0, 85, 85, 85, 85, 170, 255, 0, 0, 255, 255, 255, 85, 85});
   const FileBytes nibbles = {5, 0x31, 0, 0, 0, 3, 0x12, 0x30, 0, 0, 0, 2, 1, 0, 4, 0x22, 0, 1};

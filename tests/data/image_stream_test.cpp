@@ -95,14 +95,14 @@ std::vector<int64_t> first_numbers(int64_t count) {
   return out;
 }
 
-/// Loaders of all ranks.
+/// Returns the loaders of all ranks.
 std::vector<Loader> rank_loaders(const Archives& archives, int64_t world_size, const std::string& more = "") {
   std::vector<Loader> out;
   for (int64_t rank = 0; rank < world_size; ++rank) out.push_back(archives.loader(more, {.rank = rank, .world_size = world_size}));
   return out;
 }
 
-/// What reading the samples of an archive with these members gives: their classes, or errors.
+/// Reads the samples of an archive with these members. Returns their classes, or errors.
 std::vector<std::string> read_all(const std::vector<TarEntry>& entries, const std::string& more = "") {
   const Archives archives({1});
   archives.write("train-0.tar", tar_of(entries));
@@ -167,7 +167,7 @@ TEST_CASE("webdataset: a run that resumes inside an epoch has the same batches t
       auto resumed = archives.loader(more);
       resumed.load_state(state);
       CHECK(epoch_of(resumed, 3, done) == Drained(expected.begin() + done, expected.end()));
-      // The state of another position of this epoch: it reads on.
+      // With a state of another position of this epoch, the loader reads on from there.
       auto later = archives.loader(more);
       later.load_state(state);
       CHECK(epoch_of(later, 3, 9).empty());
@@ -193,11 +193,11 @@ TEST_CASE("webdataset: ranks read whole archives, each sample once, also of uneq
       }
     }
     CHECK(sorted(all) == first_numbers(46));
-    for (const size_t rounds : {1, 2, 4}) {  // after four of them, rank 0 may have had its last batch
+    for (const size_t rounds : {1, 2, 4}) {  // after four rounds, rank 0 may have had its last batch
       CAPTURE(rounds);
       ranks[0].begin_epoch(1);
       for (size_t i = 0; i < rounds; ++i) ranks[0].next();
-      const auto state = ranks[0].state();  // the one of a checkpoint
+      const auto state = ranks[0].state();  // a checkpoint has this state
       const auto position = static_cast<int64_t>(rounds) * world_size;
       auto resumed = rank_loaders(archives, world_size);
       for (size_t rank = 0; rank < resumed.size(); ++rank) {
@@ -296,7 +296,7 @@ TEST_CASE("webdataset: a sample that cannot be read is an error that names it, o
     CHECK(classes_of_epoch(lenient, 0) == std::vector<int64_t>{0, 1, 3, 4, 5, 6, 7, 8});
     CHECK(lenient.bad_samples() == 1);
   }
-  // A broken archive is an error in any case: what follows is not known.
+  // A broken archive is always an error, because the samples after the damage are not known.
   const auto whole = tar_of(entries);
   for (const size_t length : {whole.size() - 1024, whole.size() - 2048, size_t{700}}) {
     archives.write("train-0.tar", whole.substr(0, length));

@@ -160,7 +160,7 @@ std::vector<float> as_floats(const Image& image) {
 TEST_CASE("pixels of a program are those of an image, in every layout, order and number of channels, with and without gaps") {
   const Image given = rough(5, 7, 4);
   for (const int64_t channels : {1, 3, 4}) {
-    Image image = Image::allocate(5, 7, 3);  // what the view is to show
+    Image image = Image::allocate(5, 7, 3);  // what the view must show
     for (int64_t c = 0; c < 3; ++c)
       for (int64_t i = 0; i < 35; ++i) image.mutable_plane(c)[i] = given.plane(channels == 1 ? 0 : c)[i];
     for (const auto layout : {ChannelLayout::Hwc, ChannelLayout::Chw}) {

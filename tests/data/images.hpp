@@ -145,7 +145,7 @@ inline std::vector<uint8_t> to_png(const Image& image, int bits = 8) {
   return out;
 }
 
-/// A WebP file of three channels, or of four (RGBA).
+/// Returns a WebP file of three channels, or of four (RGBA).
 inline std::vector<uint8_t> to_webp(const Image& image, bool lossless = true) {
   std::vector<uint8_t> pixels;
   for (int64_t y = 0; y < image.height(); ++y) {
@@ -168,7 +168,7 @@ inline std::vector<uint8_t> to_webp(const Image& image, bool lossless = true) {
   return out;
 }
 
-/// The pixels of `image` as a program stores them, and their view. Bytes that no pixel has are 77.
+/// The pixels of `image` as a program stores them, and a view of them. Bytes that belong to no pixel are 77.
 struct ProgramPixels {
   std::vector<uint8_t> bytes;
   ImageView view;

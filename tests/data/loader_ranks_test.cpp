@@ -111,7 +111,7 @@ void check_ranks(const RankCase& c, const Pipeline& pipeline) {
   }
 }
 
-/// A stream that gives 0, 1, ... as bytes of an image; the samples have no numbers, and its state is the position.
+/// A stream of images whose bytes follow from 0, 1, ...; the samples have no numbers, and the state is the position.
 class PartOfStream final : public IterableDataset {
  public:
   explicit PartOfStream(int64_t count) : count_(count) {}

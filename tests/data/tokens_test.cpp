@@ -144,7 +144,7 @@ TEST_CASE("a file of a pair whose other file was not replaced with it is refused
   refused();
   pair("abcdefgh", "ijklmnop");
   CHECK(open({{"train", path("train.bin")}, {"val", path("val.bin")}, {"context", 4}}).val->size() == 1);
-  save_tokens(path("val.bin"), "ijklmnop");  // each of the two as earlier versions wrote it
+  save_tokens(path("val.bin"), "ijklmnop");  // as earlier versions wrote each of the two files
   refused();
   save_tokens(path("train.bin"), "abcdefgh");
   CHECK(open({{"train", path("train.bin")}, {"val", path("val.bin")}, {"context", 4}}).val->size() == 1);

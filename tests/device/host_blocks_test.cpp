@@ -68,7 +68,7 @@ TEST_CASE("blocks are reported to the watcher of their thread, and to no other")
     CHECK_THROWS(at::empty({int64_t{1} << 60}, at::kByte));
     CHECK(watcher->refused == int64_t{1} << 60);
   }
-  of_scope.reset();  // has no watcher now
+  of_scope.reset();  // its end is not seen, because there is no watcher now
   CHECK(watcher->seen.size() == 3);
 }
 

@@ -1,5 +1,5 @@
-// The `npu` device. Without torch_npu, the tests check the message about what is missing; as device.npu.on_npu they run its wheel on
-// sim_cann, on chips of both kinds.
+// The `npu` device. Without torch_npu, the tests check the message about what is missing. As the test device.npu.on_npu, they use
+// torch_npu's wheel on sim_cann, on chips of both kinds.
 #include "testing.hpp"
 
 #include <ATen/ATen.h>

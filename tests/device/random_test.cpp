@@ -100,7 +100,7 @@ TEST_CASE("the place of a PortableRandom travels with the states of the generato
   }
   CHECK(state.tensors.count("portable") == 1);
   CHECK(rng_state().tensors.count("portable") == 0);
-  set_rng_state(state);  // contains nothing to set here
+  set_rng_state(state);  // ignores the place, because no PortableRandom is on
   CHECK_FALSE(PortableRandom::is_on());
   const PortableRandom random(9);
   set_rng_state(state);

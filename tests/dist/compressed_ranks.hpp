@@ -132,12 +132,12 @@ inline std::vector<std::vector<Seen>> windows_of_ranks(const Setting& setting, i
 inline const std::vector<std::string> kCarrying{"int8",           "topk:0.05",  "topk:0.05+int8", "topk:0.05+bf16",
                                                 "topk:0.05+fp16", "ratio:0.05", "ratio:0.2",      "powersgd:2"};
 
-// Joins the errors of all ranks, as a checkpoint has them: rows and sums.
+// Joins the compression errors of all ranks, as a checkpoint has them: the rows of the ranks, and the errors of the sums.
 inline State joined(const std::vector<CompressionState>& of_ranks) {
   State out = of_ranks[0].shared;
   for (const auto& rank : of_ranks)
     for (const auto& p : rank.slices) {
-      if (p.value.numel() == 0) continue;  // not written to checkpoints
+      if (p.value.numel() == 0) continue;  // empty slices are not written to checkpoints
       auto& to = out.tensors["error/" + p.name];
       if (!to.defined()) to = at::full(p.whole().sizes(), kNaN, at::kFloat);
       to.view({-1}).narrow(0, p.begin, p.value.numel()).copy_(p.value);

@@ -52,7 +52,8 @@ TEST_CASE("all ranks have equal sums, and shards are parts of them") {
     for (size_t w = 0; w < 3; ++w)
       for (size_t i = 0; i < all[0][w].sums.size(); ++i) {
         for (const auto& rank : all) CHECK(at::equal(rank[w].sums[i], all[0][w].sums[i]));
-        if (compression == "int8" || compression.starts_with("ratio")) continue;  // without shards, coded once more; with ratio, other bits
+        // Without shards, int8 codes the sums once more, and ratio gives other bits.
+        if (compression == "int8" || compression.starts_with("ratio")) continue;
         std::vector<at::Tensor> parts;
         for (const auto& rank : shards) parts.push_back(rank[w].sums[i]);
         const auto& sum = all[0][w].sums[i];
@@ -148,7 +149,7 @@ TEST_CASE("a parameter without a gradient on any rank keeps its error") {
 TEST_CASE("a saved state continues to the bit, for other sizes of buckets too; fewer ranks take over the errors of all") {
   for (const auto& compression : kCarrying) {
     CAPTURE(compression);
-    const bool by_bucket = compression != "powersgd:2";  // the others select and encode by bucket
+    const bool by_bucket = compression != "powersgd:2";  // all other compressions select and encode by bucket
     const auto expected = windows_of_ranks({.ranks = 3, .compression = compression}, 3);
     const auto saved = joined(of_ranks<CompressionState>({.ranks = 3, .compression = compression}, [&](CompressedRank& rank) {
       for (int64_t w = 0; w < 2; ++w) rank.window(w, plain_gradient);
@@ -157,7 +158,7 @@ TEST_CASE("a saved state continues to the bit, for other sizes of buckets too; f
     }));
     const auto resumed =
         of_ranks<Seen>({.ranks = 3, .compression = compression, .bucket_mib = by_bucket ? 25 : 0.004}, [&](CompressedRank& rank) {
-          rank.window(9, plain_gradient);  // must leave no trace
+          rank.window(9, plain_gradient);  // the loaded state must replace all that this window leaves
           rank.reducer.load_compression_state(saved);
           return rank.window(2, plain_gradient);
         });

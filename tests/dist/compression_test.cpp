@@ -14,7 +14,8 @@ using namespace npu_train::testing;
 
 namespace {
 
-// Returns the scale for these numbers. With fewer than 8 bits, it is the best of the scale of the largest number and three smaller ones.
+// Returns the scale for these numbers. With fewer than 8 bits, it is the best of four: the scale of the largest number, and three smaller
+// ones.
 float scale_of(const float* x, size_t n, int bits) {
   const auto largest = static_cast<float>((1 << (bits - 1)) - 1);
   const auto loss = [&](float scale) {
@@ -56,7 +57,7 @@ void add_to(std::vector<float>& to, const std::vector<float>& x) {
   for (size_t i = 0; i < to.size(); ++i) to[i] += x[i];
 }
 
-// Returns `sizes`, but at least a twentieth of the largest of 256; 1 where all are 0.
+// Returns `sizes`, each raised to at least a twentieth of the largest in its block of 256, or 1 in a block of zeros.
 std::vector<float> units_of(const std::vector<float>& sizes) {
   std::vector<float> out(sizes.size(), 1);
   for (size_t begin = 0; begin < out.size(); begin += 256) {
@@ -68,7 +69,7 @@ std::vector<float> units_of(const std::vector<float>& sizes) {
   return out;
 }
 
-// Like coded(), but with numbers in units of their own.
+// Like coded(), but divides each number by its unit first.
 std::vector<float> coded_in(const std::vector<float>& units, std::vector<float>& x, int bits) {
   auto y = x;
   for (size_t i = 0; i < x.size(); ++i) y[i] /= units[i];
@@ -290,7 +291,8 @@ TEST_CASE("powersgd reproduces a matrix of its rank, also one of a smaller rank 
       const auto window = static_cast<int64_t>(w);
       const auto expected = gradient(several()[i], 0, window) + gradient(several()[i], 1, window);
       const auto largest = gradient(several()[i], 0, 0).abs().max().item<double>();
-      const double most = w == 2 ? 1e-3 : 2e-5;  // the factors of window 1 are of rounding errors, which may point in nearly one direction
+      // The gradient of window 1 is 0, so its factors come from rounding errors, which may point in nearly one direction.
+      const double most = w == 2 ? 1e-3 : 2e-5;
       CHECK(at::allclose(seen[1][w].sums[i], expected, 1e-4, most * largest));
     }
 }

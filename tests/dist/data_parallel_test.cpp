@@ -1,4 +1,4 @@
-// The strategy of ranks in processes of their own. Its reduction is tested with the reducer, its agreements with the group.
+// DataParallelStrategy on ranks in processes of their own. Its reduction is tested with the reducer, and its agreements with the group.
 #include "npu_train/dist/data_parallel.hpp"
 
 #include "testing.hpp"
@@ -161,7 +161,7 @@ TEST_CASE("masters are divided as the optimizer's state is, and the tensors of t
         masters += p.value.numel() * 4;
         slices += static_cast<int64_t>(own[i].value.storage().nbytes());
       }
-      CHECK(slices <= masters / division.shards + 2 * 64 * kRanks * 4);  // two buckets, whose parts have blocks of 64
+      CHECK(slices <= masters / division.shards + 2 * 64 * kRanks * 4);  // two buckets, whose parts are padded to blocks of 64
       if (division.sharding == Sharding::Gradients) CHECK(live.now() < in_model + masters / division.shards + 4096);
       for (int step = 0; step < kSteps; ++step) {
         const auto before = group->counts().bytes;

@@ -12,7 +12,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-// A collective that, unless it `hurries`, is noticed only when it is waited for, as on a rank whose device is late.
+// A collective that, unless it `hurries`, is not done before wait() is called, as on a rank whose device is late.
 struct LateCollective final : Collective {
   LateCollective(std::unique_ptr<Collective> sent, bool hurries) : sent(std::move(sent)), hurries(hurries) {}
   bool done() override { return hurries && sent->done(); }
@@ -21,7 +21,7 @@ struct LateCollective final : Collective {
   bool hurries;
 };
 
-// A group whose collectives are one sequence per device, over all groups.
+// A group whose collectives form one sequence per device, together with those of all other groups.
 class DeviceGroup final : public ProcessGroup {
  public:
   using Calls = std::shared_ptr<std::vector<std::string>>;

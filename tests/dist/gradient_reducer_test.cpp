@@ -16,7 +16,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-// A process that was started alone.
+// Runs a process that is started alone, without other ranks.
 CommandResult run_alone(Words arguments) {
   arguments.insert(arguments.begin(), kRankProgram);
   return run_command(arguments, {.deadline = std::chrono::minutes(10)});
@@ -61,7 +61,7 @@ std::string gradients_of(const std::string& output) {
 }
 
 const std::string& of_one_process(int micro_batches, const std::string& integers = "integers=0") {
-  static std::map<std::pair<int, std::string>, std::string> known;  // kept, because many cases compare with the same one
+  static std::map<std::pair<int, std::string>, std::string> known;  // kept, because many cases compare with the same output
   auto& output = known[{micro_batches, integers}];
   if (output.empty()) {
     const auto one = run_alone({"one_process", "micro_batches=" + std::to_string(micro_batches), integers});

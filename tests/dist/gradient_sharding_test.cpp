@@ -68,7 +68,7 @@ TEST_CASE("parameter_size: from the largest, each to the smallest shard") {
   const std::vector<std::pair<const char*, int64_t>> sizes{{"a", 3}, {"b", 10}, {"c", 7}, {"d", 6}, {"e", 3}, {"f", 1}};
   for (const auto& [name, n] : sizes) parameters.add({.name = name, .value = torch::zeros({n})});
   parameters.add({.name = "tied", .value = parameters[1].value});
-  // Expected: b to 0, c to 1, d to 2 (6), a to 2 (9), e to 1 (10), f to 2 (10).
+  // Expected shards, with the new sum of the shard: b to 0 (10), c to 1 (7), d to 2 (6), a to 2 (9), e to 1 (10), f to 2 (10).
   const GradientSharding sharding(parameters, 3, "parameter_size");
   const std::map<std::string, int> expected{{"b", 0}, {"c", 1}, {"d", 2}, {"a", 2}, {"e", 1}, {"f", 2}, {"tied", 0}};
   for (const auto& entry : expected) CHECK_MESSAGE(sharding.get_shard_for_param(entry.first) == entry.second, entry.first);

@@ -1,5 +1,5 @@
-// HCCL of a torch_npu without Python, which needs a plugin: the report of a process that has none. tests/apps/npu_ranks_test.py tests the
-// wheel.
+// HCCL for torch_npu without Python, which needs a plugin: the errors of HCCL, and the report of a process without the plugin.
+// tests/apps/npu_ranks_test.py tests the wheel.
 #include "testing.hpp"
 
 #include <filesystem>

@@ -77,7 +77,7 @@ struct Network {
   explicit Network(int ranks) : agreements(ranks), exchanges(ranks), gathers(ranks) {
     for (int r = 0; r < ranks; ++r) numbers.push_back(r);
   }
-  /// Returns the network that some of the ranks share, the same object for each of them. `number`: number of their calls.
+  /// Returns the network that some of the ranks share, the same object for each of them. `number` is the number of this call on each rank.
   std::shared_ptr<Network> part(const std::vector<int>& ranks, size_t number) {
     const std::lock_guard<std::mutex> lock(mutex);
     auto& found = parts[{ranks, number}];

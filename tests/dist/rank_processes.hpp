@@ -42,7 +42,7 @@ class ReservedPort {
 
 inline const std::string kRankProgram = NPU_TRAIN_BINARY_DIR "/tests/dist_rank";
 
-/// Runs `command` as `started` ranks of `ranks`, all at the same time. Returns the results in rank order.
+/// Runs `command` on the first `started` of `ranks` ranks, all at the same time. Returns the results in rank order.
 inline std::vector<CommandResult> run_ranks(int ranks, const std::vector<std::string>& command, int started = -1) {
   const ReservedPort port;
   if (started < 0) started = ranks;

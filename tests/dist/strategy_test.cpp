@@ -72,7 +72,7 @@ void descend(const ParameterSet& parameters) {
     if (p.value.grad().defined()) p.value.sub_(p.value.grad(), 0.05);
 }
 
-// Micro-batches of each rank in one window; a number that is not positive has no loss.
+// The numbers of each rank's micro-batches in one window. A micro-batch whose number is not positive has no loss.
 using Window = std::vector<std::vector<int64_t>>;
 
 std::vector<at::Tensor> of_one_process(const std::vector<Window>& windows, size_t left_out_by_last = kLayers) {

@@ -56,7 +56,7 @@ TEST_CASE("a Trainer gives each optimizer of a task its own options, reports eac
   CHECK_FALSE(has(rows, "nan"));
   const auto state = load_checkpoint(whole.last_checkpoint);
   CHECK(state.at("optimizer.generator").tensors.count("exp_avg/generator.0.weight") == 1);
-  CHECK(state.at("optimizer.discriminator").tensors.count("exp_avg/discriminator.0.weight") == 0);  // sgd, from `optimizer`
+  CHECK(state.at("optimizer.discriminator").tensors.count("exp_avg/discriminator.0.weight") == 0);  // uses sgd, from `optimizer`
 
   auto config = gan_run(dir.path());
   config.trainer.max_steps = 7;
@@ -77,7 +77,7 @@ TEST_CASE("optimizers are checked as optimizer is, and belong to a task that has
   CHECK(config.optimizers[0].first == "generator");
   CHECK(config.optimizers[1].second.name == "sgd");
   CHECK(bound(to_yaml(resolved(config))).optimizers.size() == 2);
-  CHECK_FALSE(has(to_yaml(resolved(RunConfig{})), "optimizers"));  // as before, without any
+  CHECK_FALSE(has(to_yaml(resolved(RunConfig{})), "optimizers"));  // the section is left out if it is empty
   const auto refused = [&](const std::string& yaml) { return std::string(error_of([&] { bound(yaml); }).what()); };
   CHECK(has(refused("optimizers: {generator: {name: adm}}"), "did you mean 'adam'?"));
   CHECK(has(refused("optimizers: {generator: {name: adam, lr: -1}}"), "optimizers.generator.lr"));
@@ -96,7 +96,8 @@ TEST_CASE("optimizers are checked as optimizer is, and belong to a task that has
   CHECK(averages.tensors.count("average/generator.0.weight") == 1);
   CHECK(averages.tensors.count("average/discriminator.0.weight") == 0);
   averaged.average = {.enabled = true, .kind = "swa", .start = 1, .lr = 0.002, .anneal_epochs = 0, .of = "generator"};
-  Trainer rates(averaged);  // average.lr is the rate of the averaged optimizer, 0.01 before; the other changes by the same factor
+  // average.lr, 0.002, replaces the rate of the averaged optimizer, 0.01. The other rate changes by the same factor.
+  Trainer rates(averaged);
   rates.setup(std::make_shared<GanTask>(2), gan_data(3), gan_data(4));
   rates.fit();
   CHECK(rates.loop().parts().optimizers.at(1).optimizer->lr() == doctest::Approx(0.002));

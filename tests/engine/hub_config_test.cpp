@@ -59,7 +59,7 @@ TEST_CASE("options that are open have the values of config.json, and each one th
   Folder llama(kLlama31);
   llama.has_options("llama_tiny", {{"rope_theta", "500000"}, {"rope_scaling.type", "llama3"}, {"rope_scaling.factor", "8"}});
   llama.has_options("{name: llama_tiny, rope_theta: 500000, context: 32, rope_scaling: {type: llama3}}",
-                    {{"context", "32"}});  // allows shorter texts
+                    {{"context", "32"}});  // a shorter context than the file's is allowed
   llama.has_options("llama", {{"heads", "4"}, {"kv_heads", "2"}, {"dim", "64"}, {"context", "64"}, {"norm_eps", "1e-05"}});
   llama.differs("{name: llama_tiny, heads: 2, rope_theta: 10000, context: 128, norm_eps: 1.0e-6, rope_scaling: {type: none}}",
                 {"num_attention_heads is 4, model.heads is 2", "rope_theta is 500000, model.rope_theta is 10000",

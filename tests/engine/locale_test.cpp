@@ -47,7 +47,7 @@ std::string written_in(const fs::path& run) {
   return out;
 }
 
-/// Trains one epoch, and another one by a trainer that resumes; also returns the lines of the log.
+/// Trains one epoch, and then another one with a trainer that resumes. Returns what the run has written, and parts of the log.
 std::string trained(const fs::path& dir) {
   std::string log;
   const ScopedLogSink sink([&](LogLevel, std::string_view text) { log += std::string(text) + "\n"; });

@@ -24,14 +24,14 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// What a logger was called with.
+/// Records the calls of a logger.
 struct Record {
   std::vector<LoggedRun> runs;
   std::vector<LoggedRow> rows;
   std::vector<LoggedEnd> ends;
   bool fails = false;
 
-  /// "phase step" of each row.
+  /// Returns "phase step" of each row.
   std::vector<std::string> order() const {
     std::vector<std::string> out;
     for (const auto& row : rows) out.push_back(str_cat(row.phase, ' ', row.step));
@@ -56,7 +56,7 @@ Parts parts_with(const std::shared_ptr<Record>& record) {
   return parts;
 }
 
-/// Two epochs of two steps.
+/// Returns a run of two epochs with two steps each.
 RunConfig two_epochs(const TempDir& dir, const std::vector<std::string>& loggers) {
   RunConfig config{.device = "cpu", .precision = "32-true"};
   config.model = {.name = "vit_tiny_cifar10", .options = {{"depth", 1}, {"dim", 32}, {"heads", 2}, {"patch_size", 8}}};
@@ -140,7 +140,7 @@ TEST_CASE("a resumed run tells its loggers from which step on values follow agai
     again.resume((run_dir / "checkpoints/epoch=001-step=3").string());
     CHECK(again.fit().run_dir == run_dir);
     REQUIRE(record->runs.size() == 1);
-    // Without metrics.csv, what step 3 logged is not known, and stays.
+    // Without metrics.csv, the values that step 3 logged are not known, so they stay.
     CHECK(record->runs[0].from == (with_csv ? 3 : 4));
     REQUIRE(record->runs[0].kept.size() == (with_csv ? 1 : 0));
     for (const auto& row : record->runs[0].kept) CHECK((row.phase == "train" && row.step == 3 && row.epoch == 1));
@@ -252,7 +252,7 @@ TEST_CASE("a run of MLflow that cannot begin has failed") {
   config.output.logger[0].options.set("dir", (dir / "mlruns").string());
   Trainer trainer(config);
   trainer.save_checkpoint();                                          // the run gets its folder
-  fs::create_directory(fs::path(trainer.run_dir()) / "mlflow.json");  // where a file must be written
+  fs::create_directory(fs::path(trainer.run_dir()) / "mlflow.json");  // a folder where a file must be written
   CHECK(trainer.fit().global_step == 4);
   std::string runs;
   for (const auto& file : fs::recursive_directory_iterator(dir / "mlruns"))

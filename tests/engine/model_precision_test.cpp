@@ -87,7 +87,7 @@ TEST_CASE(
   CHECK_FALSE(holds(without_head, "pooler.weight"));
   CHECK_FALSE(holds(without_head, "classifier.weight"));
   CHECK(without_head.size() == all.size() - 2);
-  // The head of GPT-2 is its embedding.
+  // GPT-2 has no weight for its head, which uses that of the embedding.
   for (const auto& name : names_of("gpt2_tiny", {}, {})) CHECK(name.find("blocks.") == 0);
 
   CHECK(names_of("bert_tiny", {}, {"linear"}).empty());

@@ -221,7 +221,7 @@ TEST_CASE("the seed alone decides the initial weights: those of libtorch's gener
   at::manual_seed(1234);
   at::rand({100});
   CHECK(equal(weights(make_model(kViT, parts, 7)), expected));
-  CHECK(at::rand({4}).equal(next));  // the default generator has advanced as if it had drawn them
+  CHECK(at::rand({4}).equal(next));  // the default generator has advanced as if it had drawn the weights
   CHECK_FALSE(equal(weights(make_model(kViT, parts, 8)), expected));
 }
 

@@ -158,7 +158,7 @@ TEST_CASE("a run trains adapters alone; predictions, weights and PEFT's files ar
   model.module->eval();
   CHECK((model.forward(x) - expected).abs().max().item<double>() < 1e-5);
 
-  // Takes only the adapter, with the weights from which the run began.
+  // Takes only the adapter from the run, and loads it on the weights from which the run began.
   save_checkpoint_adapter(run, (dir / "adapter").string());
   auto base = parts.models.make(plain, "model");
   NamedTensors first;

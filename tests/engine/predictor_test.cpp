@@ -140,7 +140,8 @@ TEST_CASE("pixels in memory are answered as the file with the same ones, bit for
     write_bytes(file, to_png(image));
     const auto expected = predictor(predictor.read_image(file).unsqueeze(0));
     for (const auto order : {ChannelOrder::Rgb, ChannelOrder::Bgr}) {
-      for (const int64_t channels : {3, 4}) {  // rows of a cv::Mat are padded where it is a part of another one
+      // The rows of a cv::Mat are padded if it is a part of another one.
+      for (const int64_t channels : {3, 4}) {
         const ProgramPixels pixels(with_alpha, channels, ChannelLayout::Hwc, order, 5);
         CHECK(torch::equal(predictor.preparation().prepare(pixels.view), predictor.read_image(file)));
         CHECK(torch::equal(predictor.predict(pixels.view), expected));

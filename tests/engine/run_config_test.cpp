@@ -135,7 +135,7 @@ TEST_CASE("the earlier name of the section average is taken, alone and as an add
       CHECK(average.enabled);
       CHECK(average.decay == 0.6);
       const auto replaced = load_config((dir / file).string(), {section + "={warmup: false}"}).average;
-      CHECK(replaced.enabled);  // as for any section
+      CHECK(replaced.enabled);  // enabled, as any section that is given
       CHECK(replaced.decay == AverageOptions{}.decay);
       CHECK_FALSE(replaced.warmup);
     }
@@ -158,7 +158,7 @@ TEST_CASE("keys of another kind of average are refused by name") {
   CHECK(has(refused("last: 3"), "average.last"));
   CHECK(has(refused("kind: swa, anneal: linear"), "average.anneal: says how the rate moves to average.lr, which is 0"));
   CHECK(bound("kind: swa, lr: 0.1, anneal: linear, anneal_epochs: 3").anneal == "linear");
-  CHECK(bound("kind: swa, decay: 0.9, enabled: false").decay == 0.9);  // reported as without effect
+  CHECK(bound("kind: swa, decay: 0.9, enabled: false").decay == 0.9);  // the key is only reported as without effect
   CHECK(bound("kind: swa, decay: 0.9999, last: 5").kind == "swa");     // the resolved configuration of a run has all keys
   const auto plateau = "{lr_scheduler: {name: plateau, monitor: val/loss}, average: {kind: swa, lr: 0.1}}";
   CHECK(has(error_of([&] { bind_config(parse_yaml(plateau, "a.yaml")); }).what(), "would not become average.lr, 0.1"));

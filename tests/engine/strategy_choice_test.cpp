@@ -46,7 +46,8 @@ TEST_CASE("the state of a training: what each optimizer, precision and average a
   const auto offloaded = state_of(layers(), sgd, builtin_parts(), /*offloads=*/true);
   CHECK((offloaded.optimizer == 0 && offloaded.parameters == 4 * kElements && offloaded.gradients == 4 * kElements));
   CHECK(most_state_of(layers(), sgd, /*offloads=*/true).all() == offloaded.all());
-  CHECK(state_of(layers(), config_with("adamw", "bf16-true"), builtin_parts(), /*offloads=*/true).optimizer == 4 * kElements);  // masters
+  // These are the fp32 masters.
+  CHECK(state_of(layers(), config_with("adamw", "bf16-true"), builtin_parts(), /*offloads=*/true).optimizer == 4 * kElements);
 }
 
 TEST_CASE("the first division that leaves half of the memory, and not more than is allowed") {

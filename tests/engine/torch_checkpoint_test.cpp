@@ -49,7 +49,7 @@ TEST_CASE("weights, the optimizer's state by the order of the parameters, and th
     CHECK_MESSAGE(torch::equal(tensors.at("model_state_dict." + weight.first), weight.second), weight.first);
   // Of the parameters with weight decay, class_token is the first and conv_proj.weight the second; those without come after all of them.
   const auto of = [&](const std::string& slot) { return state.at("optimizer").tensors.at(slot); };
-  const auto decayed = 2 + 1 + 4 + 1;  // also the positions, four matrices of the block, and the head's
+  const auto decayed = 2 + 1 + 4 + 1;  // those two, the positions, four matrices of the block, and the head's
   CHECK(torch::equal(tensors.at("optimizer_state_dict.state.1.exp_avg"), of("exp_avg/conv_proj.weight")));
   CHECK(torch::equal(tensors.at("optimizer_state_dict.state.1.step"), of("step/conv_proj.weight")));
   CHECK(torch::equal(tensors.at("optimizer_state_dict.state." + std::to_string(decayed) + ".exp_avg_sq"), of("exp_avg_sq/conv_proj.bias")));

@@ -1,4 +1,4 @@
-// Units of networks that are given in code, as an engine connects them.
+// Units of networks that a program defines in code, and their connection with a strategy.
 #include "testing.hpp"
 
 #include "engine/unit_model.hpp"

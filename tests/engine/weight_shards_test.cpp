@@ -41,7 +41,7 @@ TEST_CASE("shards of both formats, by their index and by their folder") {
   save_pth(other / "pytorch_model-00001-of-00001.bin", PthValue::dict(one("c", 3)));
   write_index(other / "pytorch_model.bin.index.json", {{"c", "pytorch_model-00001-of-00001.bin"}});
   CHECK(read_weights_file(other.path().string()).front().first == "c");
-  // The Hub's cache, in which the folder has links.
+  // In the Hub's cache, the folder has links to the files.
   TempDir cache;
   std::filesystem::create_symlink(index, cache / "model.safetensors.index.json");
   for (const char* name : {"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"})

@@ -18,7 +18,7 @@ TEST_CASE("weights of a wider or a deeper network are not taken for this one's")
   const auto file = (dir / "w.safetensors").string();
   auto to = resnet(50, {.num_classes = 5});
   const auto before = to.module->parameters()[0].clone();
-  // Weights as of wide_resnet50_2: the inner convolutions of every block have twice the channels, but all names are resnet50's.
+  // Weights like those of wide_resnet50_2: the inner convolutions of every block have twice the channels, but all names are resnet50's.
   NamedTensors wide;
   for (const auto& [name, tensor] : named_state(*resnet(50, {.num_classes = 1000}).module)) {
     auto sizes = tensor.sizes().vec();

@@ -14,7 +14,7 @@
 
 namespace npu_train::testing {
 
-/// A function of the fields "x", "y", "z" of a batch, whose first dimension is the batch.
+/// A function of the fields "x", "y", "z" of a batch. The first dimension of each field is the batch dimension.
 struct OnnxCase {
   std::string name;
   std::vector<at::Tensor> inputs;

@@ -29,7 +29,7 @@ inline bool has_onnxruntime() {
   return has;
 }
 
-/// Returns the largest difference, relative to the largest element; infinite for other shapes and types.
+/// Returns the largest difference, relative to the largest element; infinite if the shapes or types differ.
 inline double largest_difference(const at::Tensor& expected, const at::Tensor& given) {
   if (expected.sizes() != given.sizes() || expected.scalar_type() != given.scalar_type()) return kInf;
   return ((expected - given).abs().max() / expected.abs().max().clamp_min(1e-3)).item<double>();

@@ -141,7 +141,7 @@ TEST_CASE("large weights are in a second file, aligned, and the data of a replac
   OnnxFiles judged;
   const auto files = [&] { return std::distance(std::filesystem::directory_iterator(dir.path()), std::filesystem::directory_iterator()); };
   const auto weights = static_cast<uint64_t>(layer->weight.nbytes());
-  CHECK(export_onnx(model, batch, path, {.external_above = weights + 1024}).data.empty());  // weights of both and the biases have 17160
+  CHECK(export_onnx(model, batch, path, {.external_above = weights + 1024}).data.empty());  // both weights and biases: 17160 bytes
   const auto first = export_onnx(model, batch, path, {.external_above = weights});
   CHECK(first.data_bytes == weights);
   CHECK(first.bytes < weights);

@@ -6,7 +6,7 @@
 //   aipp MIN... FACTOR...       the first input takes bytes [height, width, channels]; (byte - MIN) * FACTOR by channel
 // Output [n, k] is the mean of channel k % channels of image n, plus k. Calls out of order, with wrong sizes or without a context fail.
 // FAKE_ASCENDCL_TRACE: a file that gets the calls, and at the end what was not freed. FAKE_ASCENDCL_FAILS: a function that fails with
-// FAKE_ASCENDCL_CODE. FAKE_ASCENDCL_DEVICES: their number. FAKE_ASCENDCL_ON_DEVICE: the program runs on the chip.
+// FAKE_ASCENDCL_CODE. FAKE_ASCENDCL_DEVICES: the number of devices. FAKE_ASCENDCL_ON_DEVICE: the program runs on the chip.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -124,7 +124,7 @@ size_t output_bytes(const Model& model, size_t index) {
   return largest_batch(model, tensor) * sample_size(tensor) * bytes_of(tensor.type);
 }
 
-// Converts fp16 bits of a normal number.
+// Converts the fp16 bits of a finite number.
 double from_half(uint16_t bits) {
   const int exponent = (bits >> 10) & 31, mantissa = bits & 1023;
   const double value = exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);

@@ -31,7 +31,8 @@ std::string raw(T value) {
   return out;
 }
 
-/// An entry. `claimed` is written into the headers unless it is negative; method 8 packs the content, unless it is packed already.
+/// An entry of a zip archive. The headers state the size `claimed`, or the true size if it is negative. Method 8 compresses the content,
+/// unless `is_packed` states that it is compressed already.
 struct ZipEntry {
   std::string name;
   std::string content;
@@ -77,18 +78,18 @@ inline std::string zip(const std::vector<ZipEntry>& entries) {
          raw(offset) + raw<uint16_t>(0);
 }
 
-/// BINUNICODE.
+/// Returns the pickle instruction BINUNICODE for a text.
 inline std::string text_op(const std::string& text) {
   std::string out(1, 'X');
   out += raw(static_cast<uint32_t>(text.size()));
   return out + text;
 }
 
-/// LONG1 of 8 bytes.
+/// Returns the pickle instruction LONG1 for an integer of 8 bytes.
 inline std::string integer_op(int64_t value) { return std::string("\x8a\x08") + raw(value); }
 
-/// The description of a tensor in a pickle. Every part is pickled already, so that it can be anything. The defaults are valid for 24 bytes
-/// of data.
+/// The description of a tensor in a pickle. Every part is given as pickle instructions, so that it can be anything. The defaults are valid
+/// for 24 bytes of data.
 struct TensorClaim {
   std::string offset = std::string("K\0", 2);
   std::string size = "K\x02K\x03\x86";
@@ -105,7 +106,7 @@ struct TensorClaim {
   }
 };
 
-/// Returns a pickle of protocol 2 that leaves what `ops` push.
+/// Returns a pickle of protocol 2 whose value is what `ops` push.
 inline std::string pickle(const std::string& ops) { return "\x80\x02" + ops + "."; }
 
 inline std::string torch_archive(const std::string& pickled, const std::string& data = std::string(24, '\0')) {

@@ -7,7 +7,7 @@
 
 #include "npu_train/core/error.hpp"
 
-// Also includes the form of a library without images, next to zlib's.
+// Includes the implementation of a library without images, in addition to zlib's.
 #define zip_crc32 zip_crc32_without_zlib
 #define inflate_pieces inflate_pieces_without_zlib
 #include "io/tensors/no_deflate.cpp"

@@ -69,7 +69,7 @@ TEST_CASE("the start of a resumed session has its step, and its file comes after
   CHECK(slurp(path).find(std::string("\x10\xac\x02\x3a\x02\x08\x01", 7)) != std::string::npos);  // step 300, session_log {status: START}
 }
 
-// tests/apps/logger_test.py reads it with TensorBoard's own reader, from a folder that it names.
+// tests/apps/logger_test.py names a folder for these events, and reads them with TensorBoard's own reader.
 TEST_CASE("events of each kind") {
   testing::TempDir own;
   const char* const given = std::getenv("EVENT_SAMPLES");

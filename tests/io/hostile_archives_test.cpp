@@ -65,7 +65,7 @@ TEST_CASE("archives with false claims") {
   refuse(with(end + 20, raw<uint16_t>(5)), "end of the zip");  // a comment that does not exist
   refuse(with(end, "PK\5\5"), "end of the zip");
 
-  // Locators of zip64 that lead to themselves, behind the file and before it, and records that claim anything.
+  // Zip64 locators that point to themselves, behind the file and before it, and zip64 records with any claims.
   const auto locator = [&](uint64_t at) { return "PK\6\7" + raw<uint32_t>(0) + raw(at) + raw<uint32_t>(1); };
   const auto record = [&](uint64_t entries, uint64_t bytes, uint64_t offset) {
     return "PK\6\6" + raw<uint64_t>(44) + raw<uint16_t>(45) + raw<uint16_t>(45) + raw<uint32_t>(0) + raw<uint32_t>(0) + raw(entries) +
@@ -116,7 +116,7 @@ TEST_CASE("archives with false claims") {
   repeated.replace(of_c + 42, 4, repeated.substr(of_b + 42, 4));
   refuse(repeated, "the entries together are larger than the file");
 
-  // Counts what all entries claim to unpack to, whether they are read or not.
+  // The limit is for the sum of the sizes that all entries claim, whether they are read or not.
   const auto claim = [](const char* name) { return ZipEntry{name, "1234", 8, 40 << 20, true}; };
   read_tensor_file(write_bytes(dir / "x.pt", zip({{"a/data.pkl", sound}, {"a/data/0", data}, claim("b")})));
   refuse(zip({{"a/data.pkl", sound}, {"a/data/0", data}, claim("b"), claim("c")}), "unpack to far more");
@@ -135,7 +135,8 @@ TEST_CASE("every beginning of a sound file, and every flipped byte") {
       CHECK(error_of([&] { read_tensor_file(path); }).kind() == ErrorKind::Data);
       if (content != &npy) CHECK(error_of([&] { load_pth(path); }).kind() == ErrorKind::Checkpoint);
     }
-    // Flips bytes: one gives an Error of this kind, or a tensor; so do several in a pickle whose checksum is right.
+    // Flips bytes. One flipped byte gives an Error of this kind or a tensor, and so do several changed bytes in a pickle with a valid
+    // checksum.
     std::mt19937 random(5);
     const auto try_one = [&](const std::string& text) {
       const auto path = write_bytes(dir / "x", text);

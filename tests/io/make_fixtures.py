@@ -54,7 +54,7 @@ def repack(source, target, method, zip64=False):
 
 
 def attribute_dict(values):
-    """The type in which Lightning saves hyperparameters: a replacement with the same name."""
+    """The values in a replacement for the type in which Lightning saves hyperparameters, with the same name."""
     name = "lightning.fabric.utilities.data"
     module = types.ModuleType(name)
     module.AttributeDict = type("AttributeDict", (dict,), {"__module__": name})

@@ -29,7 +29,7 @@ std::string meta_of(const MlflowRun& run, const char* key) {
   return value->is_null() ? "null" : value->is_list() ? to_yaml_line(*value) : value->scalar();
 }
 
-/// "VALUE STEP" of each line of a metric.
+/// Returns "VALUE STEP" of each line of a metric.
 std::vector<std::string> values_of(const MlflowRun& run, const std::string& metric) {
   std::vector<std::string> out;
   std::istringstream in(text_of(run.folder() / "metrics" / metric));
@@ -66,10 +66,10 @@ TEST_CASE("a run has the files that MLflow's own store would have written") {
   CHECK(text_of(run.folder() / "tags/mlflow.runName") == "version_0");
 
   CHECK(run.set_param("optimizer.lr", "0.1"));
-  CHECK(run.set_param("optimizer.lr", "0.2"));  // parameters are constant
+  CHECK(run.set_param("optimizer.lr", "0.2"));  // keeps the first value, because parameters are constant
   CHECK(text_of(run.folder() / "params/optimizer.lr") == "0.1");
   CHECK_FALSE(run.set_param("long", std::string(5999, 'a') + "\u00e4\u00e4"));
-  CHECK(text_of(run.folder() / "params/long") == std::string(5999, 'a'));  // no half of a character
+  CHECK(text_of(run.folder() / "params/long") == std::string(5999, 'a'));  // cut between two characters
   CHECK(run.set_param("path", "/b\xe4 d\n"));
   CHECK(text_of(run.folder() / "params/path") == "/b\\xe4 d\n");  // MLflow reads UTF-8 only
   CHECK(run.put_artifact("config.yaml", "seed: 1\n"));
@@ -84,7 +84,7 @@ TEST_CASE("a run has the files that MLflow's own store would have written") {
   run.set_status(MlflowStatus::Killed);
   CHECK(meta_of(run, "status") == "5");
   CHECK(decimal_number(meta_of(run, "end_time")) >= decimal_number(meta_of(run, "start_time")));
-  CHECK(folders_of(run.folder()) == std::set<std::string>{"artifacts", "meta.yaml", "metrics", "params", "tags"});  // no temporaries
+  CHECK(folders_of(run.folder()) == std::set<std::string>{"artifacts", "meta.yaml", "metrics", "params", "tags"});  // no temporary files
 }
 
 TEST_CASE("names that MLflow refuses are changed, and stay different") {
@@ -167,7 +167,7 @@ TEST_CASE("experiments are found by name, also renamed ones, and a deleted one i
   const auto first = MlflowRun::create(store, "nets", "one").id(), second = MlflowRun::create(store, "nets", "two").id();
   CHECK(first.experiment == second.experiment);
   CHECK(first.run != second.run);
-  fs::copy(store / first.experiment, store / "00", fs::copy_options::recursive);  // which MLflow ignores
+  fs::copy(store / first.experiment, store / "00", fs::copy_options::recursive);  // MLflow ignores this folder
   CHECK(MlflowRun::create(store, "nets", "after the copy").id().experiment == first.experiment);
   CHECK(MlflowRun::create(store, "Default", "three").id().experiment == "0");
   const auto meta = store / first.experiment / "meta.yaml";

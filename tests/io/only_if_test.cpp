@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* kNoChild = "NPU_TRAIN_TEST_OF_ONLY_IF";
 
-// True, except in the child processes of the case, where its message says that it is evaluated.
+// Returns true, except in the child processes of the case. There it prints a message, which shows that the condition is evaluated.
 bool is_no_child() {
   if (std::getenv(kNoChild) == nullptr) return true;
   std::puts("evaluated");

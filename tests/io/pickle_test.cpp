@@ -23,7 +23,7 @@ fs::path fixture(const std::string& name) { return fs::path(NPU_TRAIN_SOURCE_DIR
 
 std::map<std::string, at::Tensor> by_name(const PthFile& file) { return {file.tensors.begin(), file.tensors.end()}; }
 
-// Returns {"w": a tensor over a FloatStorage of 24 bytes}, with the given numbers for the tensor.
+// Returns the pickle of {"w": a tensor over a FloatStorage of 24 bytes}. The arguments describe the tensor.
 std::string one_tensor(const std::string& offset, const std::string& size, const std::string& stride,
                        const std::string& storage_size = "K\x06", const std::string& storage = "torch\nFloatStorage\n",
                        const std::string& key = "0") {
@@ -336,7 +336,8 @@ TEST_CASE("a file of the format before PyTorch 1.6 whose storages are not those 
     const auto said = refused(archive.write(content));
     CHECK_MESSAGE(has(said, part), said);
   };
-  // At the end are the storages: 24 and 2 numbers of 4 bytes and one of 8, in an order of the file's own, each after its count.
+  // The storages are at the end, in an order of the file's own, each after its count: 24 numbers of 4 bytes, 2 numbers of 4 bytes, and one
+  // number of 8 bytes.
   for (const size_t missing : {1, 30, 130}) refuses(good.substr(0, good.size() - missing), "storage");
   auto text = good;
   const auto last = text.size() - 16;  // the last position at which a storage's count can begin

@@ -1,4 +1,4 @@
-// Archives of GNU tar in each of its formats, and hostile ones.
+// Archives of GNU tar in each of its formats, and hostile archives.
 #include "testing.hpp"
 
 #include "npu_train/io/tar.hpp"
@@ -109,7 +109,7 @@ TEST_CASE("names and sizes of ustar, GNU and pax by hand") {
                             {.name = "volume", .content = "ignored", .type = 'V'},
                             {.name = "b", .type = '7'}})) == Members{{"a.jpg", "1"}, {"b", ""}});
   CHECK(tar.members(tar_of({{.name = "c.jpg", .content = "1", .prefix = "a/b"}})) == Members{{"a/b/c.jpg", "1"}});
-  // What follows the name of the old GNU format is no prefix.
+  // In the old GNU format, the bytes of the prefix field are not a prefix.
   CHECK(tar.members(tar_of({{.name = "c.jpg", .prefix = "a/b", .magic = std::string("ustar  ")}})) == Members{{"c.jpg", ""}});
   CHECK(tar.members(tar_of({{.name = "././@LongLink", .content = std::string(300, 'n') + '\0', .type = 'L'},
                             {.name = "cut", .content = "x"},
@@ -122,7 +122,7 @@ TEST_CASE("names and sizes of ustar, GNU and pax by hand") {
   CHECK(tar.members(tar_of({{.name = "g", .content = pax_record("comment", "x"), .type = 'g'}, {.name = "a"}})) == Members{{"a", ""}});
   CHECK(tar.members(tar_of({{.name = "a", .content = "abc", .size = base_256(3)}})) == Members{{"a", "abc"}});
   CHECK(tar.members(tar_of({{.name = "a", .content = "abc", .size = std::string("         3 ")}})) == Members{{"a", "abc"}});
-  // A name is only a text.
+  // The reader returns names only as texts, so it accepts those that lead out of a folder.
   CHECK(tar.members(tar_of({{.name = "../../etc/passwd"}, {.name = "/etc/passwd"}})).size() == 2);
 }
 
@@ -176,7 +176,7 @@ TEST_CASE("every beginning of an archive is refused, and a changed byte gives me
     auto changed = good;
     const size_t block = random() % (body / 512) * 512;
     for (int k = 0; k <= i % 3; ++k) changed[block + random() % 512] = static_cast<char>(random());
-    if (i % 2 == 0) changed.replace(block, 512, with_checksum(changed.substr(block, 512)));  // so that the change is seen
+    if (i % 2 == 0) changed.replace(block, 512, with_checksum(changed.substr(block, 512)));  // so that the checksum does not refuse it
     try {
       CHECK(tar.members(changed).size() <= good.size() / 512);
     } catch (const Error& error) {

@@ -79,7 +79,7 @@ void check_values(const std::vector<PickledValue>& rows) {
   }
 }
 
-// Texts longer than a shorter length field can say. If only the beginning were taken, instructions would follow.
+// Texts whose length does not fit a shorter length field. If only the beginning of one were taken, the rest would be read as instructions.
 const std::string kTwoBytes(0x102, '.'), kThreeBytes(0x10002, '.'), kUnsigned(0x81, '.');
 
 }  // namespace

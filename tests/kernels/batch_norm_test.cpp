@@ -40,7 +40,7 @@ TEST_CASE("training and evaluation give the values of batch norm, sum and ReLU i
   }
 }
 
-// Covers both layouts; all rows in one chunk, and in several of which the last is short.
+// Covers both layouts, rows that fit one chunk, and rows in several chunks of which the last is short.
 TEST_CASE("the gradients are those of batch norm, sum and ReLU in double, rounded once to the dtype of the map") {
   struct Stored {
     at::ScalarType dtype;

@@ -27,14 +27,14 @@ struct ExactConv {
   }
 };
 
-// Returns whether an fp32 sum of that many products is as near to the exact one as every order of additions allows: within `terms` units of
+// Returns whether fp32 sums of `terms` products are as near to the exact sums as every order of additions allows: within `terms` units of
 // rounding of the sum of the products' magnitudes (Higham, Accuracy and Stability of Numerical Algorithms, 3.1).
 bool is_near(const at::Tensor& got, const at::Tensor& want, const at::Tensor& magnitudes, int64_t terms) {
   return got.sizes() == want.sizes() && got.is_contiguous(at::MemoryFormat::ChannelsLast) &&
          ((got.to(at::kDouble) - want).abs() <= static_cast<double>(terms) * 0x1p-24 * magnitudes).all().item<bool>();
 }
 
-// Fills freed memory of a tensor's size with NaN; the next tensor of that size takes it.
+// Fills memory of a tensor's size with NaN and frees it, so that the next tensor of that size gets this memory.
 void litter(at::IntArrayRef sizes) { at::full(sizes, testing::kNaN, at::kFloat); }
 
 }  // namespace
@@ -43,14 +43,14 @@ TEST_CASE("every lowering of every pass gives the sums of conv2d") {
   at::manual_seed(1);
   int pointwise_ones = 0, dense_ones = 0;
   for (const auto& s : std::vector<LoweredSizes>{{3, 5, 4, 3, 6, 1, 1, 0},   // 1x1
-                                                 {3, 5, 7, 6, 4, 1, 2, 0},   // 1x1; the stride meets the last row, but not the last column
+                                                 {3, 5, 7, 6, 4, 1, 2, 0},   // 1x1; the stride reaches the last row, not the last column
                                                  {3, 5, 8, 8, 4, 1, 3, 0},   //
                                                  {3, 5, 4, 4, 4, 1, 1, 1},   // 1x1 with padding
                                                  {4, 3, 1, 1, 5, 3, 1, 1},   // maps of one pixel
                                                  {4, 3, 2, 2, 5, 3, 1, 1},   // each pixel sees all others
                                                  {4, 3, 2, 3, 5, 5, 2, 2},   //
-                                                 {4, 3, 1, 4, 5, 3, 1, 1},   // some taps never meet a pixel
-                                                 {4, 3, 2, 2, 5, 3, 5, 3},   // a stride wider than the kernel, padding as wide
+                                                 {4, 3, 1, 4, 5, 3, 1, 1},   // some taps read only padding
+                                                 {4, 3, 2, 2, 5, 3, 5, 3},   // stride wider than the kernel, padding as wide as the kernel
                                                  {4, 3, 2, 2, 5, 3, 1, 4},   // padding wider than the kernel
                                                  {2, 3, 9, 7, 4, 3, 1, 1},   //
                                                  {2, 3, 9, 7, 4, 3, 2, 1},   //

@@ -1,4 +1,4 @@
-/// Digests of the batch normalisation kernels on fixed numbers: one over runs as rows, one over planes.
+/// Digests of the results of the batch normalisation kernels on fixed numbers: one for the kernels over rows, one for those over planes.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,8 @@ std::vector<T> draw(Numbers& numbers, int64_t n) {
   return out;
 }
 
-/// Runs all kernels, with and without residual, ReLU and mask, on `channels` channels in memory of `size` values. Null planes: as rows.
+/// Runs all kernels, with and without residual, ReLU and mask, on `channels` channels in memory of `size` values. If `planes` is null, runs
+/// the kernels over rows.
 template <class T>
 void add_case(Digest& digest, const detail::NormKernels<T>& k, detail::NormRows rows, const detail::NormPlanes* planes, int64_t size,
               int64_t channels, uint64_t seed) {
@@ -38,7 +39,7 @@ void add_case(Digest& digest, const detail::NormKernels<T>& k, detail::NormRows 
       planes ? k.planes_apply(*planes, x.data(), add, affine, relu, to.data()) : k.rows_apply(rows, x.data(), add, affine, relu, to.data());
       digest.add(to);
     }
-  for (const int mask : {0, 1, 2, 3}) {  // no mask, by x, by y, by y and written
+  for (const int mask : {0, 1, 2, 3}) {  // 0: no mask, 1: a mask by x, 2: by y, 3: by y, and the masked gradient is written
     const detail::NormGrad<T> in{x.data(), dy.data(), mask >= 2 ? y.data() : nullptr, mask > 0};
     auto masked = nothing, dx = nothing;
     T* to = mask == 3 ? masked.data() : nullptr;
@@ -49,7 +50,7 @@ void add_case(Digest& digest, const detail::NormKernels<T>& k, detail::NormRows 
   }
 }
 
-/// Takes widths next to multiples of the numbers of lanes, and of the sizes of blocks and tiles.
+/// Returns the digest for row widths at and next to multiples of the numbers of lanes, and of the sizes of blocks and tiles.
 template <class T>
 uint64_t rows_digest(const detail::NormKernels<T>& k) {
   Digest digest;
@@ -60,7 +61,7 @@ uint64_t rows_digest(const detail::NormKernels<T>& k) {
   return digest.value();
 }
 
-/// Takes lengths next to multiples of the numbers of lanes, in one piece and in several.
+/// Returns the digest for plane lengths at and next to multiples of the numbers of lanes, in one piece and in several.
 template <class T>
 uint64_t planes_digest(const detail::NormKernels<T>& k) {
   Digest digest;
@@ -75,7 +76,7 @@ uint64_t planes_digest(const detail::NormKernels<T>& k) {
   return digest.value();
 }
 
-/// Returns whether the kernels have the recorded bits, which earlier versions had: AVX2 loops that GCC 12 had vectorised.
+/// Returns whether the kernels have the recorded bits. These are the bits of earlier versions, whose loops GCC 12 had vectorised for AVX2.
 inline bool has_recorded_bits(const detail::NormKernels<float>& k) {
   return rows_digest(k) == 0xb3c681f397aaf0bdULL && planes_digest(k) == 0x576bc86af7598598ULL;
 }

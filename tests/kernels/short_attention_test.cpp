@@ -53,9 +53,8 @@ TEST_CASE("the value is that of libtorch's attention, the gradients are near tho
   CHECK(y.equal(at::scaled_dot_product_attention(in[0], in[1], in[2], {}, 0, true)));
   y.backward(up);
   at::scaled_dot_product_attention(exact[0], exact[1], exact[2], {}, 0, true).backward(up.to(at::kDouble));
-  // Largest error of a gradient. The backward pass takes the result for the exact one, although libtorch rounded the probabilities in it,
-  // and then their products with the values: that gives an error in each probability's gradient. Apart from it, each gradient is rounded
-  // once.
+  // Largest error of a gradient. The backward pass treats the result as exact, although libtorch rounded the probabilities, and then their
+  // products with the values. This gives an error in each probability's gradient. In addition, each gradient is rounded once.
   constexpr double kUnit = 0x1p-8;
   const at::NoGradGuard no_grad;
   const at::Tensor &q = exact[0], &k = exact[1], &v = exact[2], scale = at::full({}, 1 / std::sqrt(8.0), at::kDouble);

@@ -94,7 +94,7 @@ TEST_CASE("an adapter has the names of Hugging Face's network, and comes back bi
   CHECK(config.at("fan_in_fan_out", "").boolean(""));
   CHECK(config.at("base_model_name_or_path", "").text("") == "openai-community/gpt2");
   CHECK(words(config.at("modules_to_save", "")) == std::vector<std::string>{"transformer.ln_f"});
-  // Selects complete names, because c_attn and c_proj alone would do, but not c_fc, which both blocks have.
+  // The names are complete, because a short one such as c_fc would also match a layer of block 0, which has no adapter.
   CHECK(words(config.at("target_modules", "")) == std::vector<std::string>{"transformer.h.0.attn.c_attn", "transformer.h.1.attn.c_attn",
                                                                            "transformer.h.1.mlp.c_fc", "transformer.h.1.mlp.c_proj"});
 

@@ -1,4 +1,4 @@
-/// What decoders must do with rows of several lengths and with several documents in a row.
+/// Checks of decoders on rows of several lengths, and on rows of several documents.
 #pragma once
 
 #include <ATen/TensorOperators.h>
@@ -18,7 +18,8 @@
 
 namespace npu_train::testing {
 
-/// `tokens` [3, 50]. The rows begin with 0, 7 and 31 tokens of padding, and are read in pieces of these sizes.
+/// Checks that a padded batch has the logits of its rows alone. `tokens` is [3, 50]; the rows begin with 0, 7 and 31 tokens of padding, and
+/// are read in pieces of these sizes.
 inline void check_padded_batch(const Model& model, const at::Tensor& tokens, const std::vector<int64_t>& sizes = {20, 1, 9, 1, 19}) {
   REQUIRE(tokens.sizes() == at::IntArrayRef({3, 50}));
   REQUIRE(model.start_batch != nullptr);
@@ -42,7 +43,8 @@ inline void check_padded_batch(const Model& model, const at::Tensor& tokens, con
   }
 }
 
-/// `tokens` [1, 60]: four documents and padding, which is as many documents of one token.
+/// Checks that packed documents have the logits and gradients of each document alone. `tokens` is [1, 60]: four documents, and padding of
+/// which each token is a document of its own.
 inline void check_packed_documents(const Model& model, const at::Tensor& tokens) {
   REQUIRE(tokens.sizes() == at::IntArrayRef({1, 60}));
   CHECK(model.packs_documents);

@@ -130,7 +130,7 @@ TEST_CASE("GLM: a sequence in pieces gives the logits of all tokens up to then")
   for (const int64_t prefix : {0, 1, 4, 9, 20}) {
     CAPTURE(prefix);
     at::Tensor x = prefix > 0 ? with_gap(2, 64, prefix) : glm_ids(2, 64);
-    if (prefix == 9) x[1][9] = 3;  // next to it a sequence that has a prefix
+    if (prefix == 9) x[1][9] = 3;  // this sequence has no prefix, and the other one has
     const auto more = model.start_sequence();
     int64_t first = 0;
     for (const int64_t size : {5, 1, 7, 1, 50}) {
@@ -230,7 +230,7 @@ TEST_CASE("GLM: rows of a padded batch give the logits of each text alone, with 
   testing::check_padded_batch(model, glm_ids(3, 50));
   at::Tensor x = with_gap(3, 50, 40);
   x[1][12] = kMask;
-  x[2][0] = kBos;  // padding
+  x[2][0] = kBos;  // in the padding
   testing::check_padded_batch(model, x, {45, 1, 4});
   // The piece with bos recomputes all tokens.
   const auto more = model.start_batch(at::tensor({0, 7, 31}, at::kLong));
@@ -253,7 +253,7 @@ TEST_CASE("GLM: packed documents have the logits and gradients of each alone, wi
   x[0][17] = kBos;
   x[0][20] = kMask;
   x[0][33] = kBos;
-  x[0][40] = kBos;  // is an ordinary token
+  x[0][40] = kBos;  // the second bos of a document is an ordinary token
   x[0][58] = kBos;
   testing::check_packed_documents(glm_of(2), x);
 }

@@ -1,4 +1,4 @@
-// Tells which registered networks classify images.
+// Finds the registered networks that classify images.
 #pragma once
 
 #include <algorithm>
@@ -8,8 +8,8 @@
 
 namespace npu_train::testing {
 
-// Returns whether the network has classes and an image size. Text networks and CLIP lack one of them, and a TorchScript module is in a
-// file.
+// Returns whether the network has classes and an image size. Text networks and CLIP lack one of them. TorchScript is excluded, because its
+// network is in a file.
 inline bool classifies_images(const ModelRegistry& models, const std::string& name) {
   const auto fields = models.describe(name);
   const auto has_field = [&](const char* wanted) {

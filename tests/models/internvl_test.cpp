@@ -124,7 +124,8 @@ TEST_CASE("InternVL: an answer is generated with the logits of the complete forw
   CHECK((texts(about.forward(tokens)) - expected).abs().max().item<double>() < 1e-5);
   CHECK(about.forward(tokens).select(2, kImagePlace).max().item<double>() == -INFINITY);  // so an answer never contains another image token
   const auto more = about.start_sequence();
-  const std::vector<std::pair<int64_t, int64_t>> pieces = {{0, 5}, {5, 1}, {6, 14}, {20, 4}};  // of the text, and of the image in it
+  // First token and length of each piece. The tokens of the image are divided, too.
+  const std::vector<std::pair<int64_t, int64_t>> pieces = {{0, 5}, {5, 1}, {6, 14}, {20, 4}};
   for (const auto& piece : pieces) {
     const auto part = [&](const at::Tensor& t) { return t.narrow(1, piece.first, piece.second); };
     CHECK((texts(more(part(tokens))) - part(expected)).abs().max().item<double>() < 1e-4);

@@ -180,7 +180,7 @@ TEST_CASE("what cannot be adapted is refused, and the model stays as it is") {
     CHECK_MESSAGE(has(error.what(), words), error.what());
   };
   refused({.targets = {"attention.*"}}, "'attention.*' matches no linear layer of the model; it has block.in, block.out");
-  refused({.targets = {"head"}}, "'head' matches no linear layer");  // it is a torch::nn::Linear
+  refused({.targets = {"head"}}, "'head' matches no linear layer");  // head is a torch::nn::Linear, not this library's
   refused({.targets = {"block"}, .also_train = {"tail"}}, "'tail' matches no parameter of the model; it has block.in.weight");
   refused({}, "targets is empty");
   refused({.rank = -1, .targets = {"block"}}, "rank -1");

@@ -1,4 +1,4 @@
-// What the tests of several networks ask of a model.
+// Shared parts of the tests of several networks.
 #pragma once
 
 #include <ATen/ops/equal.h>
@@ -14,7 +14,7 @@ namespace npu_train::testing {
 
 inline at::Tensor parameter(const Model& model, const std::string& name) { return parameters_of(*model.module).find(name)->value; }
 
-/// The gradients of the parameters.
+/// Returns copies of the parameters' gradients.
 inline std::vector<at::Tensor> gradients_of(const Model& model) {
   std::vector<at::Tensor> out;
   for (const auto& p : parameters_of(*model.module)) out.push_back(p.value.grad().clone());
@@ -26,7 +26,7 @@ inline void check_equal(const std::vector<at::Tensor>& a, const std::vector<at::
   for (size_t i = 0; i < a.size(); ++i) CHECK(at::equal(a[i], b[i]));
 }
 
-/// `run` throws an error of this kind, with `words` in its message.
+/// Checks that `run` throws an error of this kind, with `words` in its message.
 template <class Run>
 void says(const Run& run, ErrorKind kind, const std::string& words) {
   const auto error = error_of(run);

@@ -79,7 +79,7 @@ TEST_CASE("every built-in network makes a step: finite logits, a gradient for ea
   int networks = 0;
   for (const auto& name : models.names()) {
     if (name == "resnet152" || name == "vit_l16") continue;   // the same code as others, only larger
-    if (!testing::classifies_images(models, name)) continue;  // gpt2_test.cpp ...: tokens as inputs; torchscript_test.cpp: a file
+    if (!testing::classifies_images(models, name)) continue;  // gpt2_test.cpp etc. have token inputs; torchscript_test.cpp reads a file
     ++networks;
     ConfigNode options{{"num_classes", 4}, {"image_size", 32}};
     if (name.starts_with("vit")) options.set("depth", 2);

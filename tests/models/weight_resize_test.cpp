@@ -21,7 +21,7 @@ TEST_CASE("positions: the class token's stays, the others are interpolated as a 
   const auto larger = resize_positions(positions, 26);
   REQUIRE(larger.sizes() == at::IntArrayRef({1, 26, 4}));
   CHECK(at::equal(larger.select(1, 0), positions.select(1, 0)));
-  // Values that depend only on the row of a patch do so afterwards, too, and rise as before.
+  // Values that depend only on the row of a patch still do so in the resized positions, and still rise from row to row.
   auto rows = at::zeros({1, 10, 1});
   for (int64_t i = 0; i < 9; ++i) rows[0][1 + i][0] = static_cast<double>(i / 3);
   const auto square = resize_positions(rows, 26).narrow(1, 1, 25).reshape({5, 5});

@@ -86,11 +86,11 @@ TEST_CASE("training: values, statistics and gradients are those of ATen in doubl
     for (const bool residual : {false, true})
       for (const bool relu : {false, true}) {
         check_against_aten({4, 16, 6, 5}, residual, relu, format);
-        check_against_aten({3, 13, 7, 7}, residual, relu, format);    // channels are not a multiple of the vector
+        check_against_aten({3, 13, 7, 7}, residual, relu, format);    // the channels are not a multiple of the vector's lanes
         check_against_aten({128, 70, 1, 1}, residual, relu, format);  // maps of one pixel
         check_against_aten({2, 3, 90, 91}, residual, relu, format);   // planes longer than a piece
         check_against_aten({1, 1, 3, 3}, residual, relu, format);
-        check_against_aten({33, 1100, 3, 2}, residual, relu, format);  // more channels than a tile, and a rest of rows
+        check_against_aten({33, 1100, 3, 2}, residual, relu, format);  // more channels than a tile, and a remainder of rows
       }
 }
 

@@ -71,7 +71,7 @@ TEST_CASE("costs are what autograd saves, extrapolated to the batch") {
   CHECK(costs[0].name == "one");
   CHECK(costs[0].input_bytes == 10 * 3 * 64 * 4);
   CHECK(costs[0].flops == 10 * 2 * 27 * 4 * 64);
-  // Saved are the results of the convolution and of the ReLU, and the batch's statistics; running statistics and parameters are not.
+  // The block saves the results of the convolution and of the ReLU, and the batch's statistics, but not running statistics and parameters.
   CHECK(costs[1].saved_bytes >= 10 * 2 * 16 * 64 * 4);
   CHECK(costs[1].saved_bytes <= 10 * 2 * 16 * 64 * 4 + 1024);
   CHECK(at::equal(model.module->buffers()[0], before));

@@ -1,4 +1,4 @@
-// Shared parts of the tests of fuse(): modules with its patterns, and options with which no timing decides.
+// Shared parts of the tests of fuse(): a module with all patterns, and options with which the result does not depend on times.
 #pragma once
 
 #include "npu_train/nn/fuse.hpp"
@@ -13,7 +13,7 @@
 
 namespace npu_train::testing {
 
-// A user's module, made of libtorch's own layers, with every pattern; `uses` adds a use that must be detected.
+// A user's module, made of libtorch's own layers, with every pattern. `reads_twice` adds a use that must be detected.
 struct EveryPattern : torch::nn::Module {
   explicit EveryPattern(bool reads_twice = false) : reads_twice(reads_twice) {
     bn1->eval();

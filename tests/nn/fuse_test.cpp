@@ -20,7 +20,7 @@ TEST_CASE("fuse finds every pattern in a user's module and keeps its value") {
   const auto fused = fuse(model_of(net), whatever_the_time());
   CAPTURE(fused.report.str());
   const std::map<std::string, std::string> found = {{"conv1", "Conv2d+BatchNorm+ReLU"},
-                                                    {"conv2", "Conv2d+BatchNorm+Add+ReLU"},  // the sum is made in place of the result
+                                                    {"conv2", "Conv2d+BatchNorm+Add+ReLU"},  // the sum is computed in place
                                                     {"conv3", "Conv2d+BatchNorm"},
                                                     {"attention [1, 36, 8]", "Attention"},
                                                     {"norm", "LayerNorm+GELU"},

@@ -68,7 +68,7 @@ TEST_CASE("tokens are drawn with their probabilities") {
   near(shares(logits, {.top_p = 0.69}), {{1, 4.0 / 7}, {4, 3.0 / 7}});
   near(shares(logits, {.top_p = 0.71}), {{1, 4.0 / 9}, {2, 2.0 / 9}, {4, 3.0 / 9}});
   near(shares(logits, {.top_p = 0.01}), {{1, 1.0}});
-  near(shares(logits, {.top_k = 2, .top_p = 0.5}), {{1, 1.0}});  // a share of these two, not of all
+  near(shares(logits, {.top_k = 2, .top_p = 0.5}), {{1, 1.0}});  // top_p is a share of these two tokens, not of all
   near(shares(logits, {.temperature = 0}), {{1, 1.0}});
   near(shares(at::zeros({3}), {.temperature = 0}), {{0, 1.0}});
   near(shares(at::zeros({3}), {.top_k = 1}), {{0, 1.0}});
@@ -143,7 +143,7 @@ TEST_CASE("each row of a batch has the text of its prompt alone") {
   // Logits of the last column of each row, as if the row were alone.
   std::vector<std::vector<int64_t>> seen;
   counting.model.start_batch = [&](const at::Tensor& padding) {
-    auto begun = std::make_shared<int64_t>(0);  // columns
+    auto begun = std::make_shared<int64_t>(0);  // number of columns so far
     return [&, padding, begun](const at::Tensor& tokens) {
       seen.push_back({tokens.const_data_ptr<int64_t>(), tokens.const_data_ptr<int64_t>() + tokens.numel()});
       *begun += tokens.size(1);
@@ -187,7 +187,7 @@ TEST_CASE("beyond the longest input, and without a cache, each row of a batch is
   };
   CHECK(generate_batch(counting.model, prompts, {.max_new_tokens = 4, .sampling = {.temperature = 0}}) ==
         std::vector<std::vector<int64_t>>{{5, 6, 7, 0}, {7, 0, 1, 2}});
-  CHECK(pieces == 2);  // of two columns and of the third
+  CHECK(pieces == 2);  // one of two columns, and one of the third column
   CHECK(counting.net->lengths == std::vector<int64_t>{3, 3, 3, 3});
 }
 

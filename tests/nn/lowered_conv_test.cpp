@@ -63,12 +63,12 @@ TEST_CASE("values and gradients are those of conv2d in double") {
            {7, 10, 1, 1, 12, 3, 1, 1},    // maps of one pixel
            {7, 10, 2, 2, 12, 3, 1, 1},    // each pixel sees all others
            {7, 10, 2, 2, 12, 3, 2, 1},    //
-           {7, 10, 1, 4, 12, 3, 1, 1},    // some taps never meet a pixel, some pixels do not see each other
+           {7, 10, 1, 4, 12, 3, 1, 1},    // some taps read only padding, and some pixels do not see each other
            {7, 10, 2, 3, 12, 5, 2, 2},    //
-           {7, 10, 2, 2, 12, 3, 5, 3},    // a stride wider than the kernel, padding as wide
+           {7, 10, 2, 2, 12, 3, 5, 3},    // a stride wider than the kernel, and padding as wide as the kernel
            {7, 10, 2, 2, 12, 3, 1, 4},    // padding wider than the kernel
            {3, 4, 8, 1, 5, 3, 1, 1},      //
-           {4, 12, 9, 7, 10, 3, 1, 1},    // for patches
+           {4, 12, 9, 7, 10, 3, 1, 1},    // for the lowering by patches
            {4, 12, 9, 7, 10, 3, 2, 1},    //
            {4, 12, 9, 7, 10, 3, 1, 0},    //
            {2, 3, 21, 20, 8, 7, 2, 3},    // like the stem of a network
@@ -143,7 +143,7 @@ TEST_CASE("autocast, other types and refusals are the library's") {
   at::autocast::set_autocast_enabled(at::kCPU, false);
   at::autocast::clear_cache();
   CHECK((low.scalar_type() == at::kBFloat16));
-  // The exact products of rounded numbers; their sum of 8 terms is rounded once.
+  // The reference has the exact products of rounded numbers. The sum of its 8 terms is rounded once.
   const auto rounded = [](const at::Tensor& t) { return t.to(at::kBFloat16).to(at::kDouble); };
   CHECK(reference::spacings_apart(low, reference::Array(torch::conv2d(rounded(x), rounded(w))), at::kBFloat16) <= 0.5001);
 
@@ -216,7 +216,7 @@ TEST_CASE("one product for each tap: any shape, in fp32 and bf16") {
   }
 }
 
-// For these shapes, libtorch's bf16 weight gradient reads memory that nothing has written; here it is full of NaN.
+// For these shapes, libtorch's bf16 weight gradient reads uninitialised memory; here that memory is full of NaN.
 TEST_CASE("bf16 on maps narrower than the stride: right gradients, lowered or not, with a bias or without") {
   const auto litter = [] {
     for (const int64_t count : {500, 4000, 5000, 20000, 60000, 200000}) torch::full({count}, std::nanf(""));

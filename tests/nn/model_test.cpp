@@ -59,7 +59,8 @@ TEST_CASE("the blocks of a model of several inputs read the batch of its forward
 TEST_CASE("the blocks of a model that packs documents read the batch next to its only input") {
   Model model = scaling();
   model.inputs.resize(1);
-  CHECK(at::equal(chain_blocks(model).forward(batch_of(5)).first(), 25 * at::arange(3, at::kFloat)));  // its forward took a batch before
+  // The model's forward takes a batch already.
+  CHECK(at::equal(chain_blocks(model).forward(batch_of(5)).first(), 25 * at::arange(3, at::kFloat)));
   model.forward = {};
   CHECK(chain_blocks(model).forward.takes_tensor());
   model.packs_documents = true;
@@ -91,7 +92,7 @@ TEST_CASE("a block leaves values for the later blocks of its pass, and for their
     const at::Tensor one = at::arange(3, at::kFloat).requires_grad_(true), two = at::full({3}, 5.0).requires_grad_(true);
     const at::Tensor sum = chained.forward(one).sum() + chained.forward(two).sum();
     sum.backward();
-    CHECK(at::equal(one.grad(), 3 * one.detach()));  // derivative of 3 x with respect to x comes first
+    CHECK(at::equal(one.grad(), 3 * one.detach()));  // block a gives 3 x, whose derivative is 3; block b multiplies by a detached x
     CHECK(at::equal(two.grad(), 3 * two.detach()));
   }
 }

@@ -70,7 +70,7 @@ void check_against_torch(const std::vector<int64_t>& rows, at::ScalarType dtype,
     const auto i = static_cast<size_t>(r);
     const auto norm = layer(norm_dtype, affine, momentum);
     const auto gather = gather_of(exchange, r);
-    if (rows[i] == 0) {  // without a batch, only answers the forward and the backward of the others
+    if (rows[i] == 0) {  // a rank without a batch only joins the forward and the backward of the others
       for (int call = 0; call < 2; ++call) gather({});
       return;
     }

@@ -1,4 +1,4 @@
-// What Adam and AdamW have in common: all but the place of the weight decay.
+// Shared checks of Adam and AdamW, which differ only in the place of the weight decay.
 #pragma once
 
 #include <memory>
@@ -23,7 +23,7 @@ void check_against_reference(AdamReference::Kind kind) {
     }
 }
 
-/// `name`: of the cases in the fixture.
+/// Compares an optimizer with PyTorch. `name` is its name in the cases of the fixture.
 template <class Rule, class Options>
 void check_against_pytorch(const std::string& name) {
   const auto data = fixture();

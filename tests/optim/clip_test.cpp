@@ -185,7 +185,7 @@ TEST_CASE("slices of parameters need the squares of the other ranks") {
   const auto of_two = [](at::Tensor& squares) { squares.mul_(2); };
   CHECK(clip_grad_norm_(slices, 1, 2, of_two).item<double>() == doctest::Approx(std::sqrt(128.0)));
   ParameterSet complete;
-  complete.add(all.slice(0, 128));  // the slices of one rank
+  complete.add(all.slice(0, 128));  // with one rank, its slice has all elements
   complete[0].value.mutable_grad() = at::ones({128});
   CHECK(clip_grad_norm_(complete, 1).item<double>() == doctest::Approx(std::sqrt(128.0)));
 }

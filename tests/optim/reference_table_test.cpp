@@ -1,5 +1,5 @@
 // Every optimizer and the newer schedules, made by name with keys of a configuration, compared with torch.optim, timm and transformers.
-// scripts/pytorch_reference.py has written what those compute in double precision.
+// scripts/pytorch_reference.py has written the results of those libraries, computed in double precision.
 #include "testing.hpp"
 
 #include "helpers.hpp"

@@ -104,7 +104,7 @@ TEST_CASE("curves span the rest of the run after the warm-up") {
 }
 
 TEST_CASE("wsd takes its lengths from the run") {
-  const auto s = make("wsd", "{warmup_epochs: 10, warmup_start_factor: 0}");  // 10 of warm-up, 71 stable, 9 of decay
+  const auto s = make("wsd", "{warmup_epochs: 10, warmup_start_factor: 0}");  // 10 epochs of warm-up, 71 stable ones, 9 of decay
   CHECK(s->factor(5) == doctest::Approx(0.5));
   CHECK(s->factor(81) == doctest::Approx(1));
   CHECK(s->factor(84) == doctest::Approx(2.0 / 3));
@@ -173,7 +173,7 @@ TEST_CASE("the rate after a start moves to a constant one, as torch.optim.swa_ut
     const auto schedule = before.then(6, 4, 0.05, cosine);
     CHECK(schedule.by_epoch());
     CHECK(schedule.warmup() == 2);
-    // SWALR.get_lr: the rate of the last step gives the initial one, which is weighted anew
+    // As SWALR.get_lr: computes the initial rate from the rate of the last step, and weights it anew.
     const auto anneal = [cosine](double t) { return cosine ? (1 - std::cos(std::acos(-1.0) * t)) / 2 : t; };
     double lr = before.factor(6);
     for (int step = 0; step <= 8; ++step) {

@@ -11,7 +11,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-// Returns parameters of sizes at which vector kernels have blocks and a rest, and one of another memory format.
+// Returns parameters whose sizes give vector kernels full blocks and a remainder, one of them with another memory format.
 ParameterSet sliceable() {
   at::manual_seed(5);
   ParameterSet set;
@@ -27,7 +27,7 @@ struct Threads {
   ~Threads() { at::set_num_threads(1); }
 };
 
-// Returns what rank 0 or 1 of two has of the set; the smallest parameter gives rank 0 an empty slice.
+// Returns the slices of rank 0 or 1 of two ranks. The slice of the smallest parameter is empty on rank 0.
 ParameterSet slices_of(const ParameterSet& set, int rank) {
   ParameterSet out;
   for (const auto& p : set) {

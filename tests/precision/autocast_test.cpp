@@ -125,7 +125,7 @@ TEST_CASE("within one outermost region the cast of a weight is kept over inner o
     const c10::NoGradGuard no_grad;
     w.mul_(3);
   }
-  CHECK(at::matmul(x, w).sum().item<float>() == 8);  // still uses the cached cast, which only the outermost end drops
+  CHECK(at::matmul(x, w).sum().item<float>() == 8);  // still uses the cached cast, which is dropped at the end of the outermost scope
 }
 
 TEST_CASE("other threads see nothing") {

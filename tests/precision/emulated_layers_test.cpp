@@ -81,7 +81,8 @@ TEST_CASE("transposed convolutions are convolutions with the roles of input and 
   for (const auto dtype : kLow) {
     for (const auto& c : kConvs) {
       CAPTURE(c.x.size());
-      const std::vector<int64_t> in = [&] {  // takes the output of the case's convolution, so that its shape fits in reverse
+      // The input has the shape of the output of the case's convolution, so that the transposed convolution fits.
+      const std::vector<int64_t> in = [&] {
         const at::Tensor x = at::zeros(c.x), w = at::zeros(c.w);
         return at::convolution(x, w, {}, c.stride, c.padding, c.dilation, false, std::vector<int64_t>(c.stride.size(), 0), c.groups)
             .sizes()

@@ -22,7 +22,7 @@ using reference::values;
 
 inline const Device kEmulator;
 inline constexpr at::ScalarType kLow[] = {at::kBFloat16, at::kHalf};
-inline constexpr double kOnce = 0.5001;  // in spacings: rounded once
+inline constexpr double kOnce = 0.5001;  // in spacings: the limit for a result that is rounded once
 
 inline Autocast emulated(at::ScalarType dtype) { return Autocast(kEmulator, dtype, true, true, CpuLowPrecision::Emulated); }
 

@@ -420,7 +420,7 @@ TEST_CASE("an optimizer of slices is refused without an agreement of the ranks, 
     slices[0].value.mutable_grad() = at::ones({numel});
     OfSlices optimizer(slices);
     GradScaler scaler;
-    if (numel == 128) {  // the slices of one rank
+    if (numel == 128) {  // with one rank, its slice has all elements
       CHECK(scaler.step(optimizer));
       continue;
     }

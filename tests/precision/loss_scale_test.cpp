@@ -50,7 +50,7 @@ TEST_CASE("the table, by the state machine alone") {
 TEST_CASE("hysteresis of one is torch's scale, bit for bit") {
   LossScale plain({.init_scale = 1000, .growth_interval = 3}), one({.init_scale = 1000, .growth_interval = 3, .hysteresis = 1});
   CHECK(LossScaleOptions().hysteresis == 1);
-  double torch_scale = 1000;  // for torch._amp_update_scale_
+  double torch_scale = 1000;  // the scale by the rule of torch._amp_update_scale_
   int64_t torch_tracker = 0;
   for (int i = 0; i < 200; ++i) {
     const bool found = i % 7 == 3 || i % 11 == 4;

@@ -22,7 +22,7 @@ TEST_CASE("a master has the fp32 memory of a parameter, whose tensor is rounded 
   CHECK(weight.requires_grad());
   CHECK_FALSE(weight.grad().defined());
 
-  for (const auto& other : {weight, before})  // bf16, or without a gradient
+  for (const auto& other : {weight, before})  // the first is bf16, the second requires no gradient
     try {
       npu_train::with_master({.name = "other", .value = other}, at::kBFloat16);
       FAIL("no error");

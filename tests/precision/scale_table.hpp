@@ -100,7 +100,7 @@ inline at::Tensor fp16_loss(const at::Tensor& p, bool overflow) {
   return saturates ? h.to(at::kFloat).sum() : (h * h).to(at::kFloat).sum();
 }
 
-/// GradScaler with torch's SGD. `agree` acts for the ranks.
+/// GradScaler with torch's SGD. `agree` simulates the agreement of the ranks.
 class ScalerUnderTest {
  public:
   ScalerUnderTest(const LossScaleOptions& options, const Device& device, Agree agree = {}, bool another_overflows = false)
@@ -127,7 +127,7 @@ class ScalerUnderTest {
   bool another_overflows_;  // another rank has an overflow
 };
 
-/// 16-mixed, used like the trainer's step does.
+/// 16-mixed, used as the trainer's step uses it.
 class PrecisionUnderTest {
  public:
   PrecisionUnderTest(const LossScaleOptions& o, const Device& device)

@@ -20,7 +20,7 @@ inline double spacing(double x, const Format& f) {
   return std::ldexp(1.0, exponent - f.bits);
 }
 
-// Rounds to the nearest number of the format, ties to even; beyond the largest by half a spacing: inf.
+// Rounds to the nearest number of the format, ties to even. Numbers that exceed the largest by at least half a spacing become inf.
 inline double nearest(double x, const Format& f) {
   if (!std::isfinite(x)) return x;
   const double step = spacing(x, f), y = std::nearbyint(x / step) * step;
@@ -49,7 +49,7 @@ inline double spacings_apart(const at::Tensor& got, const Array& expected, at::S
   return worst;
 }
 
-// A convolution in three dimensions; sizes of 1 make it one of two or one. Transposed: x and y change places.
+// A convolution in three dimensions; sizes of 1 reduce it to two or one. For a transposed convolution, x and y change places.
 struct Conv3d {
   std::vector<int64_t> stride{1, 1, 1}, padding{0, 0, 0}, dilation{1, 1, 1};
   int64_t groups = 1;

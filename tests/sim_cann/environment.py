@@ -61,7 +61,8 @@ def script(text, **variables): return Script(text, **variables).result()
 
 
 def start_ranks(text, size, **variables):
-    """The scripts of `size` ranks, each on its own device, which meet over HCCL. Their store is in this process: no rank that ends takes it from the others."""
+    """Starts the scripts of `size` ranks, each on its own device, which meet over HCCL. Their store is in this process, so it outlives
+    every rank."""
     from torch.distributed import TCPStore
     store = TCPStore('127.0.0.1', 0, is_master=True, wait_for_workers=False)
     shared = {'MASTER_ADDR': '127.0.0.1', 'MASTER_PORT': str(store.port), 'TORCHELASTIC_USE_AGENT_STORE': 'True', 'TORCHELASTIC_RESTART_COUNT': '0',
@@ -75,12 +76,12 @@ def ranks(text, size, **variables): return [one.result() for one in start_ranks(
 
 
 def without_notice(text):
-    """torch_npu misses the folder of an installed CANN."""
+    """Removes the notice of torch_npu that the folder of an installed CANN is missing."""
     return ''.join(line for line in text.splitlines(True) if 'ASCEND_HOME_PATH' not in line)
 
 
 def main(**variables):
-    """Runs the tests of the calling file, in a new process with sim_cann unless this is it."""
+    """Runs the tests of the calling file, in a new process with sim_cann unless this already is that process."""
     if os.environ.get('SIM_CANN_TEST') == '1':
         unittest.main(verbosity=2)
     if not PYTHON.exists() or subprocess.run([PYTHON, '-c', 'import importlib.util as u, sys; sys.exit(u.find_spec("torch_npu") is None)']).returncode:

@@ -1,4 +1,4 @@
-"""Graphs on sim_cann: torch.npu.NPUGraph against the same work without a graph, and the functions of AscendCL with every error of theirs."""
+"""Graphs on sim_cann: torch.npu.NPUGraph against the same work without a graph, and the functions of AscendCL with each of their errors."""
 import json
 import unittest
 
@@ -17,7 +17,7 @@ with torch.npu.graph(graph):
     torch.npu.current_stream().wait_stream(side)
     z = y + 1
 '''
-# AscendCL without torch_npu. code() is the code that a function returns; what is in `log` was written by tasks of streams.
+# AscendCL without torch_npu. code() calls a function and returns its error code. Tasks of streams write to `log`.
 RAW = '''
 import ctypes, json, threading
 acl = ctypes.CDLL('libascendcl.so')

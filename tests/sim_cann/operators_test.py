@@ -54,12 +54,13 @@ class Operators(unittest.TestCase):
         return (torch.rand(shape) * (high - low) + low).to(getattr(torch, dtype))
 
     def layouts(self, dtype, **limits):
-        """Contiguous, permuted, with steps and an offset, expanded, empty, without dimensions."""
+        """Tensors that are contiguous, permuted, with steps and an offset, expanded, empty, and without dimensions."""
         x = self.value((4, 6, 2), dtype, **limits)
         return [x, x.permute(2, 0, 1), x[1:, ::2], x[:, :1].expand(4, 6, 2), x[:0], x[0, 0, 0]]
 
     def check(self, function, *tensors, tolerance=None, name=''):
-        """function(tensors) on the CPU and on the NPU; False if the CPU cannot compute it. Inputs that it changes are compared too."""
+        """Compares function(tensors) on the CPU and on the NPU, and the inputs that it changes. Returns False if the CPU cannot compute
+        it."""
         here = [t.clone() if isinstance(t, torch.Tensor) else t for t in tensors]
         # Copies to the device with the same values and layout: the base of a view is copied, and the view is made there.
         there = [torch.as_strided(self.base(t).npu(), t.size(), t.stride(), t.storage_offset()) if isinstance(t, torch.Tensor) else t for t in tensors]
@@ -291,7 +292,7 @@ class Operators(unittest.TestCase):
                 self.assertTrue(self.check(f, a, b, c, x, y, tolerance={'float16': 2e-2, 'bfloat16': 1e-1}.get(dtype), name=dtype))
 
     def gradients(self, function, *tensors, tolerance=None, train=True):
-        """Result and gradients of function(tensors)."""
+        """Compares the result and the gradients of function(tensors)."""
         def run(*tensors):
             given = [t.detach().requires_grad_() if t.is_floating_point() else t for t in tensors]
             result = function(*given)
@@ -427,12 +428,12 @@ class Operators(unittest.TestCase):
             self.assertTrue(self.check(steps, torch.linspace(-1, 1, 7)), options)
 
     def test_zz_every_operator_of_the_table_was_compared(self):
-        """The last test: what no test above has launched is not compared with anything."""
+        """The last test: an operator that no test above has launched is not compared with anything."""
         self.assertEqual(sorted(exported() - called() - NOT_CALLED), [])
         self.assertEqual(sorted(NOT_CALLED - exported()) + sorted(NOT_CALLED & called()), [])
 
 
-# torch_npu only asks whether the first exists, and then calls aclnnLogSigmoidForward.
+# torch_npu only checks whether aclnnLogSigmoid exists, and then calls aclnnLogSigmoidForward.
 NOT_CALLED = {'aclnnLogSigmoid'}
 
 

@@ -1,4 +1,4 @@
-"""SIM_CANN_CHECK=races with torch_npu: each missing synchronisation is reported by name, and none is where a program waits."""
+"""SIM_CANN_CHECK=races with torch_npu: each missing synchronisation is reported by name, and a program that waits gets no report."""
 import unittest
 
 import environment
@@ -117,7 +117,8 @@ class Races(unittest.TestCase):
         import torch_npu  # noqa: F401  once for all scripts
 
     def reports(self, text):
-        """The queue of torch_npu would make it a matter of time whether the host's access is before the call of AscendCL."""
+        """The reported races. torch_npu's queue is off: with it, timing would decide whether the host's access comes before the call of
+        AscendCL."""
         status, out, err = environment.script(START + text + END, SIM_CANN_CHECK='races', TASK_QUEUE_ENABLE='0')
         self.assertEqual((status, out.splitlines()[-1:]), (0, ['end']), err)
         return [line for line in err.splitlines() if line.startswith('sim_cann: race')]

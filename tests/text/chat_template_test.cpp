@@ -47,7 +47,7 @@ std::string text_of(const std::string& source, const std::string& messages = R"(
       .text(parse_json(messages, "messages"), prompt);
 }
 
-// The texts of the answers.
+// Returns the texts of the answers.
 std::vector<std::string> answers_of(const std::string& source, const std::string& messages, Answers which = Answers::All) {
   const ChatTemplate chat({.end_tokens = {}, .begin = "<s>", .end = "</s>", .padding = {}, .chat_template = source, .file = "chat"});
   const auto out = chat.with_answers(parse_json(messages, "messages"), which, "lines, line 7");

@@ -10,7 +10,7 @@ namespace {
 using Spans = std::vector<std::pair<int64_t, int64_t>>;
 using Numbers = std::vector<int64_t>;
 
-// Characters, and "ab" as one token.
+// Returns a tokenizer of single characters, in which "ab" is one token.
 Tokenizer of_characters(const std::string& normalizer = "null") {
   return Tokenizer::parse(R"({"version": "1.0", "truncation": null, "padding": null,
     "added_tokens": [{"id": 5, "content": "<s>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true}],

@@ -11,7 +11,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-// A tokenizer of single characters behind the normalizer.
+// Returns a tokenizer of single characters that applies the normalizer first.
 Tokenizer precompiled(const Json& normalizer) {
   auto vocab = Json::object();
   const std::vector<std::string> characters{"a", "b", "c", "d", " ", "\u0301", "\r", "\n", "\u0e33", "x", "\u0308", "\u1100", "\u1161"};
@@ -51,7 +51,7 @@ TEST_CASE("a grapheme of fewer than 6 bytes is replaced as a whole, by what repl
   CHECK(normalized(tokenizer, "ca") == "da");
   CHECK(normalized(tokenizer, "c\u0301a") == "da");           // not "x": "c" is shorter
   CHECK(normalized(tokenizer, "\r\n") == " ");                // one grapheme
-  CHECK(normalized(tokenizer, "\n\r") == "  ");               // two
+  CHECK(normalized(tokenizer, "\n\r") == "  ");               // two graphemes
   CHECK(normalized(tokenizer, "\u1100\u1161") == "c\u1161");  // 6 bytes: one character after the other
   CHECK(normalized(tokenizer, "a\u0308\u0308") == "a\u0308\u0308");
 }

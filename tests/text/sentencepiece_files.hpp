@@ -1,4 +1,4 @@
-/// Files of SentencePiece, written field by field: its library writes none that are damaged.
+/// Files of SentencePiece, written field by field, because its library writes no damaged ones.
 #pragma once
 
 #include <bit>
@@ -25,7 +25,8 @@ inline std::string charsmap_of_units(const std::vector<uint32_t>& units, const s
   return out + texts;
 }
 
-/// The trie of some texts. The children of each beginning of a text are a block of 256 units; the first one is its value.
+/// Returns the trie of some texts. Each beginning of a text has a block of 256 units for its children. The first unit of a block is the
+/// value of the beginning.
 inline std::vector<uint32_t> units_of(const std::vector<std::pair<std::string, uint32_t>>& values) {
   std::map<std::string, uint32_t> blocks{{"", 1}};
   for (const auto& [text, value] : values)
@@ -47,7 +48,7 @@ inline std::vector<uint32_t> units_of(const std::vector<std::pair<std::string, u
   return out;
 }
 
-/// The map that replaces each first text by the second one.
+/// Returns the map that replaces the first text of each pair by the second one.
 inline std::string charsmap_of(const std::vector<std::pair<std::string, std::string>>& replacements) {
   std::string texts;
   std::vector<std::pair<std::string, uint32_t>> values;

@@ -17,7 +17,7 @@ using PieceIds = std::vector<int64_t>;
 
 const std::string kSpecialPieces =
     piece_of("<unk>", 0, kUnknownPiece) + piece_of("<s>", 0, kControlPiece) + piece_of("</s>", 0, kControlPiece);
-// normalizer_spec: a space in front of a text; all others stay.
+// A normalizer_spec that puts a space in front of a text, and keeps all other spaces.
 const std::string kOnlyPrefix = text_field_of(3, number_field_of(4, 0));
 
 std::string bpe_model(const std::string& more = "") {
@@ -92,7 +92,7 @@ TEST_CASE("a long text has the pieces of a short one, unless a piece joins a spa
     expected.push_back(7);
   }
   CHECK(ids_of(bpe_model(), text) == expected);
-  // "b " is a piece here, and better than the others: of "▁ab▁ab" remain "▁", "a", "b▁" ...
+  // "b▁" is a piece here, with a better score than the others, so "▁ab▁ab" becomes "▁", "a", "b▁", ...
   const auto model = bpe_model(piece_of("b\u2581", -0.1F));
   const auto ids = ids_of(model, text);
   CHECK(ids.size() > 2 * 20'000);
@@ -178,7 +178,7 @@ TEST_CASE("characters are replaced before, but not in symbols of the user") {
   const auto pieces = [&](const std::string& text) { return joined_pieces(character_model(text_field_of(2, map)), text); };
   CHECK(pieces("A\tA") == "\u2581a\u2581a");
   CHECK(pieces("\t\tB A") == "\u2581b\u2581a");
-  CHECK(pieces("bbc") == "\u2581bc");  // the longest text of the map
+  CHECK(pieces("bbc") == "\u2581bc");  // the longest text of the map is replaced
   CHECK(pieces("<U>U") == "\u2581<U>c");
   CHECK(pieces("\x07\x07").empty());
   // A search ends after 1024 bytes, also in a trie with cycles.
@@ -336,7 +336,7 @@ TEST_CASE("a model that ends anywhere, or has another byte anywhere, is read or 
       ++(e.kind() == ErrorKind::Data ? refused : others);
     }
   };
-  // Most of the trie is zeros: every seventh byte of it is enough.
+  // Most of the trie is zeros, so every seventh byte of it is enough.
   const size_t trie = model.find(map) + 8, end = model.size() - 16;
   for (size_t i = 0; i < model.size(); i += trie < i && i < end ? 7 : 1) {
     attempt(model.substr(0, i));

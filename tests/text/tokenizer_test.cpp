@@ -13,7 +13,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-// Returns a tokenizer of single characters: BPE without merges.
+// Returns the document of a small BPE tokenizer.
 Json simple() {
   return parse_json(R"({"version": "1.0", "truncation": null, "padding": null,
     "added_tokens": [{"id": 5, "content": "<s>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true}],
@@ -26,7 +26,7 @@ Json simple() {
 
 using Path = std::vector<std::string>;
 
-// Returns the document with another value at a place; numbers are indices into lists.
+// Returns the document with `value` at `path`. Numbers in the path are indices into lists.
 Json changed(const Json& json, const Path& path, Json value, size_t depth = 0) {
   if (depth == path.size()) return value;
   if (json.is_array()) {
@@ -169,7 +169,7 @@ TEST_CASE("a pattern with another meaning in another library is refused") {
   }
   const auto with = [&](const std::string& regex) { return Tokenizer::parse(pattern(regex).dump(), "t.json"); };
   CHECK(with("\\s").encode("a\x20\x62").ids == Ids{0, 2, 1});
-  // Without the end, the pattern would try all divisions of the text.
+  // Without the limit on steps, the pattern would try all divisions of the text.
   const auto bomb = with("(a+)+$|(a|b|ab)*c");
   const auto error = error_of([&] { bomb.encode(std::string(60, 'a') + "b"); });
   CHECK(error.kind() == ErrorKind::Data);

@@ -1,5 +1,5 @@
-// A window of micro-batches, compared with PyTorch's recipe: each loss is divided by their number and scaled; the scale follows
-// torch.amp.GradScaler.
+// A window of micro-batches, compared with PyTorch's recipe: each loss is divided by the number of micro-batches and scaled; the scale
+// follows torch.amp.GradScaler.
 #include "testing.hpp"
 
 #include <torch/nn.h>
@@ -90,7 +90,8 @@ WindowOutcome by_loop(const std::string& mode, int steps, int64_t micro_batches,
   return out;
 }
 
-// The gradient of a window in the loop, read from a step of SGD with rate 1, and in double precision as the mean over all its samples.
+// A window. Its gradient in the loop, read from a step of SGD with rate 1, must be the mean over all its samples, computed in double
+// precision.
 struct Window {
   std::vector<int64_t> rows;
   int64_t accumulate;

@@ -1,4 +1,4 @@
-// Several optimizers in one task: each step against libtorch's optimizers, and against what the contract says of skips, clipping, ranks and
+// Several optimizers in one task: each step is compared with libtorch's optimizers, and with the contract on skips, clipping, ranks and
 // checkpoints.
 #include "testing.hpp"
 
@@ -267,7 +267,7 @@ TEST_CASE("N steps, state, N steps equal 2N steps of both optimizers, and each h
     CHECK(rest.optimizers[1]->lr() == whole.optimizers[1]->lr());
 
     TwoOptimizers fresh(mode, 2), left(mode, 2);
-    left.loop(options(12))->load_state(state, {"optimizer"});  // that of each
+    left.loop(options(12))->load_state(state, {"optimizer"});  // leaves out the state of every optimizer
     for (size_t i = 0; i < 2; ++i) CHECK(digest(left.optimizers[i]->state()) == digest(fresh.optimizers[i]->state()));
     CHECK(rest.optimizers[1]->lr() == doctest::Approx(rest.optimizers[0]->lr() * kRateOfGenerator / kRateOfDiscriminator));
   }

@@ -38,7 +38,7 @@ struct Watched final : WrappedTask {
   std::function<void()> on_pass;
 };
 
-/// The mean of the weights of [first, last), computed in fp64 on the host.
+/// Returns the mean of the weights of the copies [first, last), computed in fp64 on the host.
 at::Tensor mean_of(const std::vector<Weights>& copies, size_t first, size_t last, const std::string& name) {
   std::vector<at::Tensor> all;
   for (size_t i = first; i < last; ++i) all.push_back(copies[i].at(name).to(at::kCPU, at::kDouble));
@@ -57,7 +57,7 @@ void check_means(const WeightAverage& average, const std::vector<Weights>& copie
 TEST_CASE("swa averages the weights at the ends of the last epochs") {
   struct Row {
     double start;
-    size_t first;  // of the averaged epochs
+    size_t first;  // index of the first averaged epoch
   };
   for (const auto& row : {Row{0.75, 3}, Row{0.5, 2}, Row{0.6, 3}, Row{1, 1}, Row{0, 0}}) {
     CAPTURE(row.start);
@@ -141,7 +141,7 @@ TEST_CASE("the running statistics of the averages are those of libtorch's BatchN
   loop->fit();
   const auto state = toy.average->state();
 
-  auto net = ToyNet();  // torch.optim.swa_utils.update_bn: cumulative averages, from nothing
+  auto net = ToyNet();  // as torch.optim.swa_utils.update_bn: resets the statistics, then accumulates
   net->norm->options.momentum(std::nullopt);
   net->norm->reset_running_stats();
   net->to(device_under_test().c10());
@@ -181,7 +181,7 @@ TEST_CASE("a run with averages that is stopped and resumed has their bits") {
     int64_t at, last;
   };
   for (const int64_t every : {0, 2})
-    // before the start, at the end of an epoch, inside one, and after the last update before the end
+    // The run stops before the start, at the end of an epoch, inside one, and after the last update before the end.
     for (const auto& stop : {Stop{4, 20}, Stop{10, 20}, Stop{13, 20}, Stop{14, 15}}) {
       CAPTURE(every);
       CAPTURE(stop.at);
@@ -300,7 +300,8 @@ TEST_CASE("the mean of the last checkpoints is made at the end of a run, validat
 
   const auto saved = load_checkpoint(result.last_checkpoint);
   CHECK(digest(saved.at("ema")) == digest(toy.average->state()));
-  CHECK(scalar_or(result.final_val, "loss", -1) == doctest::Approx(scalar_or(loop->validate(), "loss", -2)));  // of the averages
+  // Both losses are those of the averages.
+  CHECK(scalar_or(result.final_val, "loss", -1) == doctest::Approx(scalar_or(loop->validate(), "loss", -2)));
   CHECK(read_checkpoint_meta(result.last_checkpoint).score == scalar_or(result.final_val, "acc1", -1));
   const auto serial = read_checkpoint_meta(result.last_checkpoint).serial;
   loop->fit();  // nothing is left to do
@@ -342,7 +343,7 @@ TEST_CASE("for early stopping, validations of averages that have not changed are
   toy.with_average({.enabled = true, .kind = "swa", .start = 0});
   auto loop = toy.loop({.max_epochs = 2, .check_val_every_n_epoch = 2, .val_check_interval = "1"}, {}, nullptr,
                        {.enabled = true, .monitor = "val/loss", .patience = 3});
-  // The second epoch validates four times the averages of the first one, and then its own.
+  // In the second epoch, four validations are of the averages of the first epoch, and the last one is of its own.
   CHECK(loop->fit().reason == StopReason::MaxEpochs);
   CHECK(toy.average->updates() == 2);
 }

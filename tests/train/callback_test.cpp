@@ -155,7 +155,8 @@ TEST_CASE("callbacks are notified once of each checkpoint that is written while 
   loop->add_callback(paths);
   const auto result = loop->fit();
   CHECK(paths->ended);
-  CHECK(paths->steps == std::vector<int64_t>{2, 4, 5, 6, 8, 10, 10});  // the last checkpoint again, with the score of its validation
+  // The last checkpoint is saved again, with the score of its validation.
+  CHECK(paths->steps == std::vector<int64_t>{2, 4, 5, 6, 8, 10, 10});
   CHECK(read_checkpoint_meta(result.last_checkpoint).global_step == 10);
 }
 

@@ -108,12 +108,12 @@ TEST_CASE("auto is the one that was written last, also after the run went back t
   TempDir dir;
   CheckpointStore store((dir / "c").string(), {.save_top_k = -1});
   for (const int step : {10, 20, 30}) save(store, step, 50.0);
-  const auto after = save(store, 15, 40.0);  // continued from 10 in another way
+  const auto after = save(store, 15, 40.0);  // the run went back to step 10, and continued from there
   CHECK(store.last() == after);
   CHECK(store.resolve("auto") == after);
   CHECK(store.newest_valid() == after);
   fs::remove(fs::path(after) / "state.json");
-  CHECK(step_of(store.resolve("auto")) == 30);  // `after` is damaged, so the newest of the others
+  CHECK(step_of(store.resolve("auto")) == 30);  // `after` is damaged, so the newest of the others is chosen
 }
 
 TEST_CASE("auto is the one that was written last, also when the process died before it moved the links") {
@@ -149,7 +149,7 @@ TEST_CASE("auto passes over a checkpoint whose order of saving was changed, or t
   const auto first = save(store, 10, 1);
   const auto second = save(store, 20, 2);
   const auto third = save(store, 30, 3);
-  replace_in(fs::path(first) / "manifest.json", "\"serial\": 1", "\"serial\": 9");  // with this changed bit it would be the newest
+  replace_in(fs::path(first) / "manifest.json", "\"serial\": 1", "\"serial\": 9");  // this damaged serial would make it the newest
   CHECK(store.resolve("auto") == third);
   replace_in(fs::path(third) / "manifest.json", "\"name\": \"state.json\"", "\"name\": \"other.json\"");
   CHECK(store.resolve("auto") == second);

@@ -17,7 +17,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-// Returns a network with a norm, whose buffers belong to the model.
+// Returns a network of two linear layers. `shift` is added to all weights.
 torch::nn::Sequential own_net(double shift = 0) {
   torch::nn::Sequential net(torch::nn::Linear(6, 40), torch::nn::Tanh(), torch::nn::Linear(40, 3));
   const at::NoGradGuard no_grad;

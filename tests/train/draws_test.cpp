@@ -51,7 +51,7 @@ class DrawingTask final : public Task {
   at::Tensor w_ = at::ones({1}).set_requires_grad(true);
 };
 
-/// Such a task, with everything that its steps need.
+/// A DrawingTask, with everything that its steps need.
 struct Drawing {
   explicit Drawing(std::shared_ptr<Strategy> ranks = std::make_shared<SingleDeviceStrategy>()) : strategy(std::move(ranks)) {
     strategy->setup(task.parameters());

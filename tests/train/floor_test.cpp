@@ -10,7 +10,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-/// Replaces the images by such whose forward overflows with any loss scale.
+/// Replaces the training data by inputs with which the forward overflows at any loss scale.
 void overflow_always(Toy& toy) {
   torch::manual_seed(3);
   toy.train = std::make_shared<TensorDataset>(torch::randn({400, 6}) * 1e7, torch::zeros({400}, torch::kLong), 4);

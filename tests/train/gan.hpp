@@ -26,7 +26,7 @@ struct GanNetImpl : torch::nn::Module {
 };
 TORCH_MODULE(GanNet);
 
-/// The loss of one of the two networks on real samples and noise.
+/// Returns the loss of one of the two networks on real samples and noise.
 inline at::Tensor gan_loss(GanNet& net, const std::string& of, const at::Tensor& real, const at::Tensor& noise) {
   const auto judged = [&](const at::Tensor& x, double as) {
     const at::Tensor logits = net->discriminator->forward(x).to(at::kFloat);

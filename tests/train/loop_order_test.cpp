@@ -15,7 +15,7 @@ double saved(const RunState& state, const std::string& key) {
   return std::holds_alternative<double>(value) ? std::get<double>(value) : static_cast<double>(std::get<int64_t>(value));
 }
 
-/// Records which other parts have acted when its turn comes: a letter for the place, then those parts.
+/// Records at each call which other parts have acted before: the name of the call, then "r" for the ranking and "e" for early stopping.
 struct Turn final : Callback {
   std::string text;
   int64_t steps = 0, epochs = 0;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kSymbols = 5, kPlaces = 7;
 
-// Returns sequences: the first ones have many tokens that count, the others one.
+// Returns sequences. In every third sequence all tokens count, in the others only the last one.
 std::shared_ptr<TensorDataset> sequences(int64_t count, uint64_t seed) {
   torch::manual_seed(seed);
   const auto ids = torch::randint(kSymbols, {count, kPlaces}, torch::kLong);

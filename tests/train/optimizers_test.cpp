@@ -23,9 +23,9 @@ constexpr double kLr = 0.125, kDecay = 0.0625, kBeta1 = 0.75, kBeta2 = 0.875, kE
 
 at::Tensor in_double(const at::Tensor& t) { return t.detach().cpu().to(at::kDouble); }
 
-// A parameter with its state, before a step and after it by the formula.
+// A parameter and its state. Each function applies the formula of a step to them.
 struct Formula {
-  at::Tensor p, g, first, second;  // the slots: momentum, or mean and mean of squares
+  at::Tensor p, g, first, second;  // `first`, `second`: momentum, or mean and mean of squares
   double step = 0;
 
   void sgd(double momentum, double decay, bool nesterov) {
@@ -91,8 +91,8 @@ std::vector<OptimizerCase> cases() {
   return out;
 }
 
-// Returns the largest difference between the stored and the expected values, as a share of the allowed one: half a unit in the last place
-// of what is stored, plus the rounding of the arithmetic, which is at least in fp32, on numbers of the size of `operands`.
+// Returns the largest difference between the stored and the expected values, relative to the allowed difference: half a unit in the last
+// place of the stored dtype, plus the rounding of the arithmetic, which is at least in fp32, on numbers of the size of `operands`.
 double distance(const at::Tensor& stored, const at::Tensor& expected, const at::Tensor& operands) {
   const auto type = stored.scalar_type();
   const double stored_to = type == at::kHalf       ? 0x1.04p-11

@@ -17,7 +17,8 @@ using namespace npu_train::testing;
 
 namespace {
 
-// In its scope, torch::empty returns NaN, as it may by chance: deterministic algorithms fill the memory that they reserve.
+// In its scope, torch::empty returns NaN, which memory may also contain by chance. Deterministic algorithms fill the memory that they
+// reserve with NaN.
 struct ReservedMemoryIsNan {
   ReservedMemoryIsNan() { at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false); }
   ~ReservedMemoryIsNan() { at::globalContext().setDeterministicAlgorithms(false, false); }
@@ -71,7 +72,7 @@ struct Case {
     CHECK(task->parameters().grads().empty());
     return report;
   }
-  // Returns the next number of the generator without advancing it.
+  // Returns the next numbers of the generator without advancing it.
   static at::Tensor RandomTaste() {
     const RandomState state({c10::Device(c10::kCPU)});
     const RandomState::Scope same(state);

@@ -154,7 +154,7 @@ TEST_CASE("rank data: uneven epochs of N ranks have the bits of one process that
 }
 
 TEST_CASE("rank data: fewer micro-batches than ranks, in training and in validation") {
-  const Data data{toy_data(20), toy_data(13, 4)};  // three batches, and two
+  const Data data{toy_data(20), toy_data(13, 4)};  // three batches for training, and two for validation
   Team one(1, data, {.max_epochs = 2, .accumulate_grad_batches = 4});
   Team all(4, data, {.max_epochs = 2});
   check_same_run(all.fit(), one.fit());
@@ -182,7 +182,8 @@ TEST_CASE("rank data: with accumulation, every rank takes the same steps on all 
     CHECK(all.results[rank].attempts == 4);
     CHECK(all.results[rank].batches_seen == 20);
     CHECK(weights(*all.toys[rank]) == weights(*all.toys[0]));
-    for (const auto& p : one.toys[0]->task->parameters())  // (a + d) + (b + e) instead of ((a + b) + d) + e: differs by roundings
+    // Here (a + d) + (b + e) is added instead of ((a + b) + d) + e, so that weights differ by rounding errors.
+    for (const auto& p : one.toys[0]->task->parameters())
       CHECK(at::allclose(all.toys[rank]->task->parameters().find(p.name)->value, p.value, 1e-5, 1e-7));
   }
 }

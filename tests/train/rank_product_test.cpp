@@ -81,7 +81,7 @@ const std::map<std::string, Rows> kDivisions{
     {"idle", {{4, 3, 0, 0}}},
     {"idle in both rounds", {{4, 0, 0, 0}, {3, 0, 0, 0}}},
 };
-constexpr size_t kProductWindows = 4, kOverflows = 2;  // number of the window whose last micro-batch overflows in 16 bits
+constexpr size_t kProductWindows = 4, kOverflows = 2;  // kOverflows: the window whose last micro-batch overflows in 16 bits
 
 // Returns the windows of the ranks from `first` to `last`, as one process gets them.
 std::vector<std::vector<Batch>> product_windows(const Rows& rows, int first, int last, bool overflows) {
@@ -179,7 +179,8 @@ TEST_CASE(
       for (const auto& [division, rows] : kDivisions) {
         const ProductCase c{.norm = norm, .precision = precision, .rows = rows};
         const bool overflows = precision == "16-mixed";
-        std::optional<ProductEnd> expected;  // with SyncBatchNorm, whose norms are over all ranks: the result of the first strategy
+        // SyncBatchNorm normalises over all ranks, so its expected result is that of the first strategy.
+        std::optional<ProductEnd> expected;
         if (norm != "SyncBatchNorm") {
           expected = product_end(c, drawn_net(c), std::make_shared<SingleDeviceStrategy>(),
                                  product_windows(rows, 0, kProductRanks - 1, overflows));

@@ -134,7 +134,7 @@ void check_ranks(bool own) {
       CAPTURE(w);
       CAPTURE(i);
       CHECK(at::equal(seen[0][w][i], seen[1][w][i]));
-      // Parameters differ by roundings if a rank has several micro-batches, so the statistics of later windows differ, too.
+      // If a rank has several micro-batches, parameters differ by rounding errors, and so do the statistics of later windows.
       if (own && w == 0) CHECK(at::equal(seen[0][w][i], expected[w][i]));
       CHECK(at::allclose(seen[0][w][i], expected[w][i], 1e-5, 1e-6));
     }

@@ -23,7 +23,7 @@ struct Setting {
   double clip = 0;
 };
 
-// Rows of the micro-batches of each rank, and R.
+// The rows of each rank's micro-batches in a window, and R, the weight of a full window.
 struct Share {
   std::vector<int64_t> rows[kRanks];
   double full_weight;
@@ -97,7 +97,7 @@ RankRun one_process(const Setting& setting, const std::vector<Share>& shares) {
   return out;
 }
 
-// Calls `before(toy, window, rank)` in the rank's thread before each step.
+// Runs the steps of two ranks. Calls `before(toy, window, rank)` in the rank's thread before each step.
 std::vector<RankRun> two_ranks(const Setting& setting, const std::vector<Share>& shares,
                                const std::function<void(Toy&, size_t window, size_t rank)>& before = {}) {
   const auto exchange = std::make_shared<Exchange>(static_cast<int>(kRanks));
@@ -119,7 +119,8 @@ std::vector<RankRun> two_ranks(const Setting& setting, const std::vector<Share>&
   return out;
 }
 
-// Drops the running statistics. libtorch's kernels give those of one process only up to roundings (running_statistics_test.cpp).
+// Removes the running statistics. With libtorch's kernels, they differ from those of one process by rounding errors
+// (running_statistics_test.cpp).
 RanksSeen without_buffers(RanksSeen s) {
   s.buffers = 0;
   return s;
@@ -163,7 +164,7 @@ TEST_CASE("two ranks: uneven windows give the bits of one process that accumulat
 }
 
 TEST_CASE("two ranks: several micro-batches on each") {
-  // (a + b) + (c + d) instead of ((a + b) + c) + d differs by a few roundings of fp32; a wrong weight would differ by 1e-2.
+  // (a + b) + (c + d) differs from ((a + b) + c) + d by a few rounding errors of fp32; a wrong weight would differ by 1e-2.
   for (const bool sharded : {false, true}) {
     const Setting setting{.sharded = sharded};
     const std::vector<Share> shares = {{{{8, 5}, {8, 3}}, 32}, {{{8, 8}, {8, 8}}, 32}};

@@ -26,8 +26,8 @@ const Device& simulator() {
   return device;
 }
 
-// Whether a message says why the device cannot capture: by the words of the simulator, or by CANN's code for a stream that is captured or
-// for a copy that the capture forbids.
+// Returns whether a message gives the reason why the device cannot capture: in the words of the simulator, or by CANN's code for a stream
+// that is captured or for a copy that the capture forbids.
 bool says_why_not(const std::string& message, const char* words_of_simulator) {
   if (simulator().kind == "sim_npu") return has(message, words_of_simulator);
   return simulator().kind != "npu" || has(message, "107027") || has(message, "107030");
@@ -45,7 +45,7 @@ struct Run {
   size_t captures = 1;
 };
 
-// Collects what is logged about graphs from now on.
+// Collects the messages about graphs that are logged after its construction.
 class Said {
  public:
   size_t lines() const { return lines_.size(); }

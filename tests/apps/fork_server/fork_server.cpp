@@ -1,9 +1,10 @@
-// Lets a program run many command lines, each in a process that is forked from one that has loaded its libraries: the start of a program
-// with libtorch takes 0.18 s, nearly all of it for the registration of operators. Loaded with LD_PRELOAD by programs.py.
+// Runs many command lines of a program, each in a process that is forked from one that has already loaded the program's libraries. The
+// start of a program with libtorch takes 0.18 s, nearly all of it for the registration of operators. programs.py loads this library with
+// LD_PRELOAD.
 //
-// A request has the length of its text (4 bytes), with the descriptors for the child's output and messages, and then the text: the folder
-// in which the command runs, and its words, each followed by a zero. The answers are the number of the process and its status as waitpid()
-// gives it, with 4 bytes each.
+// A request is the length of its text (4 bytes), sent with the descriptors for the child's output and messages, and then the text: the
+// folder in which the command runs, and the words of the command, each followed by a zero byte. The answers are the number of the process
+// and its status from waitpid(), with 4 bytes each.
 #include <array>
 #include <cerrno>
 #include <cstdint>
@@ -65,7 +66,7 @@ int serve(int argc, char** argv, char** environment) {
   const char* socket = std::getenv("NPU_TRAIN_FORK_SERVER");
   if (socket == nullptr) return main_of_program(argc, argv, environment);
   requests = std::atoi(socket);
-  ::unsetenv("NPU_TRAIN_FORK_SERVER");  // programs that the program starts are ordinary ones
+  ::unsetenv("NPU_TRAIN_FORK_SERVER");  // so that programs which this program starts run normally
   ::unsetenv("LD_PRELOAD");
   for (Request request; receive(request);) {
     const int32_t child = ::fork();

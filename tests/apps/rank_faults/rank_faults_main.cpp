@@ -1,5 +1,5 @@
-// train_app with a section `a_fault`: at one step, one rank behaves differently from the others. The name precedes `dump`, so that the
-// fault is planted before the dump sees it.
+// train_app with a section `a_fault`: at one step, one rank behaves differently from the others. The section's name sorts before `dump`, so
+// that the fault is planted before the dump sees it.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>

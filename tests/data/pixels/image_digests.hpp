@@ -1,4 +1,4 @@
-/// Digests of the loops over pixels on fixed rows, one for each kind of change.
+/// Digests of the results of the pixel kernels on fixed rows, one for each kind of change.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace npu_train::testing {
 
-/// Returns lengths next to multiples of the numbers of lanes.
+/// Returns row lengths at and next to multiples of the numbers of vector lanes.
 inline std::vector<int64_t> row_lengths() {
   std::vector<int64_t> out;
   for (int64_t n = 1; n <= 70; ++n) out.push_back(n);
@@ -150,8 +150,8 @@ inline uint64_t map_digest(const detail::ImageKernels& k) {
   return digest.value();
 }
 
-/// Returns whether the kernels have the recorded bits, so that they repeat the augmented images of earlier versions: loops that GCC 12 had
-/// vectorised.
+/// Returns whether the kernels have the recorded bits. These are the bits of earlier versions, whose loops GCC 12 had vectorised, so that
+/// augmented images stay the same.
 inline bool has_recorded_bits(const detail::ImageKernels& k) {
   return resize_digest(k) == 0xc56b18a5e8e523b8ULL && normalise_digest(k) == 0xc607aacb2d58e365ULL &&
          color_digest(k) == 0xc884675b35ea74c3ULL && blur_digest(k) == 0xbb76b07c1b7e184aULL && map_digest(k) == 0xac708278bb09ea46ULL;

@@ -175,7 +175,7 @@ void gradients(const Arguments& args) {
   }
 }
 
-// Each rank adds its rank and the index of an element to its own slices, and gathers. Rank 0 prints the result, which the test checks.
+// Adds the rank and the index of an element to each rank's own slices, and gathers them. Rank 0 prints the result, which the test checks.
 void shards(const Arguments& args) {
   const at::NoGradGuard no_grad;
   const auto group = join(args);
@@ -292,7 +292,7 @@ void alone(const Arguments& args) {
   std::printf("both are done\n");
 }
 
-// Rank 0 serves the store. The other rank is at its next group while rank 0 still has the last one.
+// Rank 0 serves the store. The other rank already joins its next group while rank 0 still holds the previous one.
 void several_groups(const Arguments& args) {
   for (int k = 0; k < 4; ++k) {
     const auto group = join(args);

@@ -16,7 +16,7 @@
 
 namespace npu_train::testing {
 
-/// Lengths around multiples of the numbers of lanes.
+/// Returns lengths around multiples of the lane counts.
 inline std::vector<int64_t> block_lengths() {
   std::vector<int64_t> out;
   for (int64_t n = 1; n <= 70; ++n) out.push_back(n);
@@ -31,7 +31,7 @@ S draw_one(Numbers& numbers) {
   bits = bits << 33 ^ numbers.bits();
   const float value = numbers.next();
   if constexpr (std::is_same_v<S, c10::Half>) {
-    if (bits % 8 == 0) return {static_cast<uint16_t>((bits >> 20) % 0x7c01U), c10::Half::from_bits()};  // subnormal ones, and inf
+    if (bits % 8 == 0) return {static_cast<uint16_t>((bits >> 20) % 0x7c01U), c10::Half::from_bits()};  // also subnormal numbers and inf
     return round_to<S>(value);
   } else if constexpr (std::is_same_v<S, c10::BFloat16>) {
     return round_to<S>(value);
@@ -88,8 +88,8 @@ uint64_t widened_digest(const detail::BlockKernels<T>& k) {
   return digest.value();
 }
 
-/// Adds the sums to the digest; with `special` values only max and min, since sums are then infinite, or NaN, whose bits differ between
-/// machines.
+/// Adds the results for `x` to the digest. If `x` has special values (inf, NaN), the sums are left out, since they are infinite or NaN, and
+/// the bits of NaN differ between machines.
 template <class T>
 void add_values(Digest& digest, const detail::BlockKernels<T>& k, const std::vector<T>& x, bool special) {
   const auto sums = k.values(x.data(), static_cast<int64_t>(x.size()));
@@ -138,7 +138,8 @@ uint64_t errors_digest(const detail::BlockKernels<T>& k) {
   return digest.value();
 }
 
-/// The constants were recorded with an earlier version's loops, which GCC 12 vectorized: its comparisons give the same bits.
+/// The constants were recorded with the loops of an earlier version, which GCC 12 vectorized: a comparison gives the same bits as in that
+/// version.
 inline bool has_recorded_bits(const detail::BlockKernels<float>& k) {
   return widened_digest(k) == 0x7db9ec8ee70d529dULL && values_digest(k) == 0x451b3ca274f0a000ULL &&
          errors_digest(k) == 0x1857e581e89cfe39ULL;

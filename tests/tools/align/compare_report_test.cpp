@@ -14,7 +14,7 @@ DumpItem item(const std::string& name, double max) {
   return out;
 }
 
-// Two values of one layer, one of which agrees while the other does not, and one value that only A has.
+// Returns a comparison of two values of one layer, of which one agrees and the other does not, and of one value that only A has.
 DumpComparison sample(ItemComparison::Kind kind, const std::string& layer = "conv1") {
   const auto name = "Module." + layer + ".Conv2d.forward.0";
   CallComparison call{.a = name, .b = name, .layer = layer, .type = "Conv2d", .direction = "forward"};
@@ -115,7 +115,7 @@ TEST_CASE("Result follows msprobe's rules") {
   for (const auto kind : {Kind::Tensor, Kind::Statistics}) {
     CHECK(result(kind, [](auto&, auto&) {}) == "pass");
     CHECK(result(kind, [](auto&, auto& out) { out.item_a.max = npu_train::testing::kNaN; }) == "error");
-    CHECK(result(kind, [](auto&, auto& out) { out.item_a.max = out.item_b.min = npu_train::testing::kInf; }) == "pass");  // on both sides
+    CHECK(result(kind, [](auto&, auto& out) { out.item_a.max = out.item_b.min = npu_train::testing::kInf; }) == "pass");  // inf on both
     CHECK(result(kind, [](auto&, auto& out) { out.item_b.requires_grad = true; }) == "error");
     CHECK(result(kind, [](auto&, auto& out) { out.item_b.dtype = "torch.float16"; }) == "error");
     CHECK(result(kind, [](auto&, auto& out) { out.item_b.shape = {3, 2}; }) == "error");

@@ -212,7 +212,7 @@ TEST_CASE("a mapping and order pair other names") {
   const auto a = runs.run("a"), b = runs.run("b");
   const auto path = std::filesystem::path(b) / "step0/rank0/dump.json";
   auto text = read_file(path, 1 << 24);
-  const std::string from = "second.", to = "blocks1.";  // for the optimizer's parameters and state too
+  const std::string from = "second.", to = "blocks1.";  // also renames the optimizer's parameters and state
   for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) text.replace(at, from.size(), to);
   write_file_atomic(path, text);
   std::filesystem::remove_all(a + "/step1");

@@ -87,7 +87,7 @@ inline const auto kNanWeight = [](CompareNet& net) {
   net.norm->weight.fill_(std::numeric_limits<float>::quiet_NaN());
 };
 
-// Returns all that is said of a divergence, for example "a weight ... zero; not finite".
+// Returns the complete explanation of a divergence, for example "a weight ... zero; not finite".
 inline std::string explained(const DumpComparison& result) {
   auto out = result.first.sentence;
   for (const auto& text : result.first.likely) out += "; " + text;

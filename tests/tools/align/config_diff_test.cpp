@@ -11,7 +11,7 @@ std::vector<ConfigDifference> differences(const std::string& a, const std::strin
   return compare_configs(parse_yaml(a, "a.yaml"), parse_yaml(b, "b.yaml"));
 }
 
-// Returns "path: a | b" for each difference, in brackets those without effect on numbers.
+// Returns "path: a | b" for each difference. Differences without effect on numbers are in brackets.
 std::vector<std::string> shown_differences(const std::string& a, const std::string& b) {
   std::vector<std::string> out;
   for (const auto& d : differences(a, b)) {

@@ -23,7 +23,7 @@ inline History curve(int64_t n, const std::function<double(int64_t)>& loss, cons
   return out;
 }
 
-// A loss like that of a classifier with ten classes, with scatter like that between batches.
+// Returns the loss at step i of a curve like that of a classifier with ten classes, with the scatter that batches cause.
 inline double falling(int64_t i) {
   return 0.3 + 2.0 * std::exp(-0.03 * static_cast<double>(i)) + 0.05 * std::sin(static_cast<double>(i * i));
 }

@@ -32,7 +32,7 @@ struct ConvNet : torch::nn::Module {
 
 // What one run does differently.
 struct Deed {
-  double rounding = 0;  // relative noise of the images, like that of other kernels
+  double rounding = 0;  // relative noise in the images, as other kernels would cause it
   double smoothing = 0, weight_decay = 0, momentum_of_norm = 0.1;
   std::function<void(ConvNet&)> before_forward{}, after_backward{};
   std::function<void(ConvNet&, int)> after_update{};
@@ -162,7 +162,7 @@ TEST_CASE("divergence_walk: a gradient that one side lacks is named") {
 
 namespace {
 
-// A network in which one operator takes both parameters and is known by the first, like the projection in attention.
+// A network in which one operator uses both parameters and a dump names the call after the first one, as for the projection in attention.
 struct ProjectionNet : torch::nn::Module {
   at::Tensor in_weight = register_parameter("in_weight", at::randn({12, 6})), in_bias = register_parameter("in_bias", at::randn({12}));
   torch::nn::Linear out{register_module("out", torch::nn::Linear(12, 3))};
@@ -205,7 +205,7 @@ TEST_CASE("divergence_walk: facts that change kernels are no equal environment")
 
 namespace {
 
-// The output of a norm, either with negative values or after ReLU.
+// Describes the output of a norm, either with negative values or after ReLU.
 std::string norm_output(double max, double min) {
   return R"({"type": "torch.Tensor", "dtype": "torch.float32", "shape": [8, 8], "Max": )" + std::to_string(max) + R"(, "Min": )" +
          std::to_string(min) + R"(, "Mean": 0.5, "Norm": )" + std::to_string(4 * max - min) + "}";
@@ -291,7 +291,7 @@ TEST_CASE("divergence_walk: a fused norm that a part cannot prove is reported an
   const auto both = norm_dump(dir / "c", "BatchNorm2d", 0, plain);
   CHECK_FALSE(
       compare_dumps(norm_dump(dir / "d", "BatchNorm2d", -1, plain), norm_dump(dir / "e", "BatchNorm2d", 0, plain), {.layers = "bn1"})
-          .agrees);  // neither fuses
+          .agrees);  // neither side fuses the norm
   CHECK(compare_dumps(both, both, {.layers = "bn1"}).steps[0].unproven_places.empty());
 }
 
@@ -305,7 +305,7 @@ TEST_CASE("divergence_walk: a part that has the backward of a fused norm alone, 
     return out.write();
   };
   const auto a = dump("a", 1, 1, "false");
-  const auto unproven = compare_dumps(a, dump("b", 3, 1.005, "auto"));  // half a percent: ReLU's kinks in layers that the part leaves out
+  const auto unproven = compare_dumps(a, dump("b", 3, 1.005, "auto"));  // ReLU's kinks in omitted layers can cause this 0.5 %
   CAPTURE(to_text(unproven));
   CHECK(unproven.agrees);
   CHECK((unproven.steps[0].unproven_places == std::set<std::string>{"bn2"}));
@@ -316,7 +316,7 @@ TEST_CASE("divergence_walk: a part that has the backward of a fused norm alone, 
 
 namespace {
 
-// Dumps a run in a precision, whose forward is off by `forward` and one gradient by `gradient`.
+// Dumps a run in `precision`. Its forward output is off by `forward`, and its gradient is off by `gradient`.
 std::filesystem::path precise_dump(const std::filesystem::path& folder, const std::string& precision, const std::string& dtype,
                                    double forward, double gradient) {
   CraftedDump dump(folder, R"("device": "cpu", "precision": ")" + precision + "\"");

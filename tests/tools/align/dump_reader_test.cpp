@@ -175,7 +175,7 @@ TEST_CASE("a small file cannot make itself large in memory") {
   };
   CHECK(
       has(refused(R"("a": {"output": )" + nulls(600'000) + R"(}, "b": {"output": )" + nulls(400'000) + "}"), "more than 1,000,000 calls"));
-  // limited since the name of each value contains that of its call
+  // the total length of names is limited, since the name of each value contains the name of its call
   CHECK(has(refused("\"" + std::string(1'000'000, 'x') + R"(": {"output": )" + nulls(1000) + "}"), "names of more than 128"));
   write(dir / "step0/rank/dump.json", R"({"data": {"a": {"output": )" + nulls(100'000) + "}}}");
   CHECK(read_only_step(dir).calls.at(0).items.size() == 100'000);

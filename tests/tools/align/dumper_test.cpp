@@ -102,7 +102,7 @@ TEST_CASE("tensors are those of the moment, also where the next operator changes
   CHECK(at::equal(at::relu(norm), block));
   CHECK(at::equal(step.file("Module.conv.Conv2d.forward.0.input.0.pt"), step.x));
   CHECK(at::equal(step.file("Module.head.Linear.parameters_grad.0.weight.pt"), step.net.head->weight.grad()));
-  // the gradient of the output before relu_ equals the one after it where the value is positive
+  // where the value is positive, the gradient before relu_ equals the gradient after it
   const auto behind = step.file("Module.block.Layer.backward.0.input.0.pt");
   const auto before = step.file("Module.norm.BatchNorm2d.backward.0.input.0.pt");
   CHECK(at::equal(behind * norm.gt(0), before));
@@ -206,7 +206,7 @@ TEST_CASE("level debug: a name twice, a second backward, a tensor that changes u
     loss.backward();
     const auto weight = at::zeros({2});
     dumper.save("weight", weight);
-    std::fill_n(weight.mutable_data_ptr<float>(), 2, 1.0F);  // does not change the version, like a fused optimizer
+    std::fill_n(weight.mutable_data_ptr<float>(), 2, 1.0F);  // like a fused optimizer, does not change the tensor's version
     dumper.save("weight", weight);
     dumper.save("features_grad", weight);
     dumper.step();
@@ -463,7 +463,8 @@ TEST_CASE("a layer has the same calls, inputs and parameters in every precision"
 
 namespace {
 
-// A network in which one value feeds two layers of a declared one, and a shortcut around it; the declared one has a parameter of its own.
+// A network in which one value feeds two layers inside a declared layer, and a shortcut around that layer. The declared layer has its own
+// parameter.
 struct ForkNet : torch::nn::Module {
   struct Fork : torch::nn::Module {
     torch::nn::Linear left{register_module("left", torch::nn::Linear(4, 4))}, right{register_module("right", torch::nn::Linear(4, 4))};

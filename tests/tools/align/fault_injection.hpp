@@ -45,7 +45,7 @@ inline bool in_operator(FaultKind kind) {
   return kind == FaultKind::Precision || kind == FaultKind::Eps || kind == FaultKind::Saturation || kind == FaultKind::Bias;
 }
 
-// Makes the operators of this thread that use `parameter` wrong as long as it exists. A process can have one at a time.
+// As long as an injector exists, the operators of this thread that use `parameter` are wrong. A process can have one injector at a time.
 class FaultInjector {
  public:
   FaultInjector(FaultKind kind, const at::Tensor& parameter)

@@ -248,7 +248,7 @@ TEST_CASE("history: numbers of a comparison") {
   CHECK(c.rows[1].step == 3);
   CHECK(c.rows[1].absolute == doctest::Approx(0.1));
   CHECK(c.rows[1].relative == doctest::Approx(0.1));
-  // B's level is 1, its first loss and its median; a smaller value counts as 0.01 of that
+  // B's level is 1, which is its first loss and its median; the small loss at step 5 counts as 0.01 of the level
   CHECK(c.rows[2].relative == doctest::Approx(0.999 / 0.01));
   CHECK(c.mean_relative == doctest::Approx((0 + 0.1 + 99.9) / 3));
   CHECK(c.last_quarter_relative == doctest::Approx(99.9));
@@ -271,7 +271,7 @@ TEST_CASE("history: the rule of 2 % of the mean") {
   const auto c = compare_histories(late, b);
   CHECK(c.mean_relative < 0.02);
   CHECK_FALSE(c.agrees);
-  // one batch decides nothing alone, and is reported
+  // a single batch does not change the verdict, but is reported
   const auto spike = compare_histories(curve(200, [](int64_t i) { return falling(i) * (i == 90 ? 1.5 : 1); }), b);
   CHECK(spike.agrees);
   CHECK((spike.first_beyond == 90 && spike.max_step == 90 && !spike.diverged));

@@ -41,7 +41,7 @@ TEST_CASE("item_judge: a file whose shape differs from dump.json is not compared
   const auto w = at::arange(6, at::kFloat).reshape({2, 3});
   CHECK_FALSE(judged(saved(w, "[2, 3]"), saved(w, "[2, 3]")).failed);
   CHECK_FALSE(judged(saved(w.t().contiguous().t(), "[2, 3]"), saved(w, "[2, 3]")).failed);  // equal shapes with other strides
-  // one file is transposed, with the same elements in memory, the other has another shape
+  // the first file has the transposed shape, with the same elements in memory; the second one has another shape
   for (const auto& other : {w.reshape({3, 2}), w.reshape({6})}) {
     const auto item = judged(saved(other, "[2, 3]"), saved(w, "[2, 3]"));
     CHECK(item.failed);
@@ -58,7 +58,7 @@ TEST_CASE("item_judge: a sample of elements has a shape of its own, and one seed
   CHECK_FALSE(judged(saved(some, "[4, 5]", sample), saved(some, "[4, 5]", sample)).failed);
   CHECK(has(judged(saved(some.reshape({1, 3}), "[4, 5]", sample), saved(some, "[4, 5]", sample)).message,
             "that in dump.json is [3] (a sample)"));
-  // these samples have other elements, but their statistics are of all
+  // these samples have different elements, but their statistics cover all elements
   const auto other = saved(some + 1, "[4, 5]", sample), less = saved(at::arange(2, at::kFloat), "[4, 5]", R"(, "sampled": 2)");
   for (const auto& item :
        {judged(saved(some, "[4, 5]", sample), Describe(other), R"("seed": 1)", R"("seed": 2)"),
@@ -81,7 +81,7 @@ TEST_CASE("item_judge: some of the elements are judged by the largest of all, an
     const auto part = [&](const at::Tensor& a, double max = 10) {
       return judged(of(a, max), of(b, 10), "", "", {.sample_elements = 0.1, .seed = seed});
     };
-    const auto close = part(b + 5e-3);  // within 1e-3 of 10, not of the sample's 0.5
+    const auto close = part(b + 5e-3);  // 5e-3 is within 1e-3 of the maximum 10, but not of the sample's 0.5
     CHECK((close.partial && !close.failed));
     CHECK(close.metrics.elements == doctest::Approx(20000).epsilon(0.01));
     const auto apart = part(b + 0.02);
@@ -149,7 +149,7 @@ TEST_CASE("item_judge: sums over integers are rounded on every device, the integ
 
 TEST_CASE("item_judge: unknown words and missing numbers do no harm") {
   const auto described = [](const std::string& text) -> Describe { return [=](const CraftedDump&) { return text; }; };
-  // a dtype of two letters, and Max without Min, in the layer that differs
+  // the layer that differs has a dtype of two characters, and Max without Min
   const auto half = described(R"({"type": "torch.Tensor", "dtype": "f2", "shape": [4], "Max": 65504, "Norm": 1})");
   const auto full = described(R"({"type": "torch.Tensor", "dtype": "f4", "shape": [4], "Max": 70000, "Norm": 9})");
   CHECK(judged(half, full).failed);

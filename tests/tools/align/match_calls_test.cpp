@@ -52,6 +52,6 @@ TEST_CASE("match_calls: operators that the sides call another number of times go
   };
   const auto a = step("a", {"[]", "[]", "[]"}), b = step("b", {"[]", "[]", "[8, 4]", "[]", "[8, 4]"});
   CHECK((npu_train::detail::match_calls(a, b, {}).pairs == npu_train::detail::CallPairs{{0, 0}, {1, 1}, {-1, 2}, {2, 3}, {-1, 4}}));
-  const auto other = step("c", {"[]", "[]", "[2]"});  // equally many calls: the other shape is a difference
+  const auto other = step("c", {"[]", "[]", "[2]"});  // the numbers of calls are equal, so the other shape is a difference
   CHECK((npu_train::detail::match_calls(a, other, {}).pairs == npu_train::detail::CallPairs{{0, 0}, {1, 1}, {2, 2}}));
 }

@@ -29,7 +29,7 @@ bool close_to(double got, double wanted, double relative = 1e-12) {
   return std::abs(got - wanted) <= relative * std::max(std::abs(wanted), 1.0);
 }
 
-// Compares with the definitions, computed by torch in fp64.
+// Compares `got` with the definitions, which torch computes in fp64.
 void expect_as_torch(const at::Tensor& t, const Moments& got, double relative = 1e-12) {
   CAPTURE(t.toString());
   CAPTURE(t.numel());

@@ -60,7 +60,7 @@ TEST_CASE("a file is cut before a window, and other files are refused") {
     CHECK(error_of([&] { rows_in(path); }).kind() == ErrorKind::Data);
   }
   CHECK_FALSE(is_monitor(dir / "none.csv"));
-  for (const auto* row : {"\"a,1\n", "0,1,0,weights,\"a\",3\n"}) {  // the first one is quoted
+  for (const auto* row : {"\"a,1\n", "0,1,0,weights,\"a\",3\n"}) {  // the first row opens a quote and does not close it
     write_file_atomic(path, monitor_header() + to_csv(row_at(0, 1)) + row);
     const std::string said = error_of([&] { rows_in(path); }).what();
     CHECK_MESSAGE(has(said, path.string() + ", line 3: cannot be read"), said);

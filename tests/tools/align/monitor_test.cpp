@@ -133,7 +133,7 @@ TEST_CASE("the statistics do not change the training, and a resumed run continue
   part.trainer.max_steps = 5;
   part.output.dir = dir.path().string();
   const auto first = Trainer(part, with_monitor()).fit();
-  // a resumed run whose file has rows beyond the checkpoint, and a part of one
+  // the file of the resumed run has a row beyond the checkpoint, and a part of another row
   const auto file = parts / "monitor.csv";
   MonitorRow lost{.attempt = 7, .step = 8, .what = "weights", .name = "x"};
   write_file_atomic(file, read_file(file, 1 << 20) + to_csv(lost) + "9,1");

@@ -16,7 +16,7 @@ using Cause = Divergence::Cause;
 
 namespace {
 
-// A bias before a norm over the batch, so that its true gradient is zero.
+// A network with a bias before a norm over the batch, so the true gradient of that bias is zero.
 struct BiasNet : torch::nn::Module {
   torch::nn::Linear first{register_module("first", torch::nn::Linear(12, 16))};
   torch::nn::BatchNorm1d norm{register_module("norm", torch::nn::BatchNorm1d(torch::nn::BatchNormOptions(16).track_running_stats(false)))};

@@ -65,8 +65,8 @@ TEST_CASE("different models are reported as such, and their common part is compa
   CHECK(has(result.first.sentence, "B (block) has 4 layers with 24 parameters, 3 of them not in the other"));
   CHECK(has(explained(result), "in the common part: head"));
   CHECK(result.steps[0].compared > 0);
-  // a single layer that was exchanged is reported as that layer
-  CHECK((compare_dumps(run(dir / "c", 9), run(dir / "d", 10)).first.cause == Cause::Model));  // all widths differ
+  // the models are different if all widths differ; a single added layer is reported as that layer
+  CHECK((compare_dumps(run(dir / "c", 9), run(dir / "d", 10)).first.cause == Cause::Model));
   const auto deeper = [&](const std::string& name, int layers) {
     CraftedDump dump(dir / name);
     for (int i = 0; i < layers; ++i)

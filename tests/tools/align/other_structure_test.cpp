@@ -157,7 +157,7 @@ TEST_CASE("other_structure: a parameter that an operator takes is a weight") {
         CHECK(item.a.ends_with(".input.0"));
         CHECK(item.item_a.parameter.ends_with(".bias"));
       }
-  CHECK(weights == 3);  // the transposed weight has its elements in other places
+  CHECK(weights == 3);  // the transposed weight does not count: its elements have another order
 }
 
 TEST_CASE("other_structure: a call without its outputs or weights is not an agreement") {
@@ -185,7 +185,7 @@ TEST_CASE("other_structure: a call without its outputs or weights is not an agre
 
 namespace {
 
-// Dumps a block of attention and a norm: as our dump shows it, or as msprobe's of a program in Python.
+// Dumps an attention block and a norm, either as our dump shows them or as msprobe shows them for a program in Python.
 std::filesystem::path attention_dump(const std::filesystem::path& folder, bool ours, bool norm_has_gradient = true) {
   npu_train::testing::CraftedDump dump(folder);
   const auto x = npu_train::testing::CraftedDump::tensor("[4, 2]"), weight = npu_train::testing::CraftedDump::tensor("[6, 2]");
@@ -199,7 +199,7 @@ std::filesystem::path attention_dump(const std::filesystem::path& folder, bool o
   if (ours) dump.add_call("Module.attn.out_proj.Linear.forward.0", call(x, plain));
   dump.add_call(attention + "forward.0", call(ours ? x : x + ", " + x + ", " + x, in_proj));
   dump.add_call("Module.norm.BatchNorm2d.forward.0", call(x, plain));
-  if (ours) dump.add_backward("Module.norm.BatchNorm2d.backward.0", x);  // hooks cannot see it before a ReLU in place
+  if (ours) dump.add_backward("Module.norm.BatchNorm2d.backward.0", x);  // hooks cannot see this gradient before an in-place ReLU
   const auto share = npu_train::testing::CraftedDump::tensor("[4, 2]", 0.3);
   dump.add_backward(attention + "backward.0", ours ? x : share + ", " + share + ", " + share);
   dump.add_call("Module.attn." + std::string(ours ? "SelfAttention" : "MultiheadAttention") + ".parameters_grad.0",

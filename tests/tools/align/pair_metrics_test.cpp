@@ -102,7 +102,7 @@ bool agrees(double got, double wanted, double relative = 1e-10) {
 }
 
 void expect_side(const at::Tensor& t, double max, double min, double mean, int64_t nan, int64_t inf) {
-  const auto wanted = statistics_of(t.to(at::kDouble));  // has a test of its own
+  const auto wanted = statistics_of(t.to(at::kDouble));  // statistics_of() has its own test
   CHECK(agrees(max, *wanted.max, 0));
   CHECK(agrees(min, *wanted.min, 0));
   CHECK((agrees(mean, *wanted.mean) || std::fabs(mean - *wanted.mean) <= 1e-12 * (*wanted.max - *wanted.min)));
@@ -332,7 +332,7 @@ TEST_CASE("what is merged counts as added behind") {
   whole.merge(parts[2]);
   expect_metrics(whole.result(), a, b, 0x1p-23);
   CHECK((whole.result().crc_a == crc32_of(a) && whole.result().crc_b == crc32_of(b)));
-  // the order decides the checksum of the tensor, and nothing in the sums
+  // the order of the parts changes the checksum of the tensor, but not the sums
   parts[2].merge(parts[1]);
   PairAccumulator behind(at::kFloat, at::kFloat, true);
   behind.add(x + 50'000, y + 50'000, 100'000);

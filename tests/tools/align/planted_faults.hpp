@@ -31,7 +31,7 @@
 
 namespace npu_train::testing {
 
-// What makes the second run round differently. Channels-last images run other kernels, a fused network runs matrix products.
+// The reason why the second run rounds differently. Channels-last images use other kernels, and a fused network uses matrix products.
 enum class Noise { None, Threads, NativeKernels, ChannelsLast, Fused };
 inline const char* name_of(Noise noise) {
   constexpr const char* names[] = {"none", "threads", "native kernels", "channels last", "fused kernels"};
@@ -71,7 +71,7 @@ class PlantedNet {
   bool fused() const { return fused_; }
   const ParameterSet& parameters() const { return parameters_; }
 
-  // Returns the name that a dump gives to a parameter's layer: the parameter's own where that layer has others below it.
+  // Returns the name that a dump gives to a parameter's layer. If that layer contains other layers, it is the parameter's own name.
   std::string owner_of(const std::string& parameter) const {
     const auto layer = layer_of(parameter);
     const bool leaf = !layer.empty() && std::none_of(parameters_.begin(), parameters_.end(),
@@ -114,7 +114,7 @@ class PlantedNet {
   bool fused_;
 };
 
-// Draws the `index`-th fault of `seed`. The runs of every second one differ in rounding too.
+// Draws the `index`-th fault of `seed`. For every second fault, the two runs also differ in rounding.
 inline FaultPlan draw_fault(uint64_t seed, uint64_t index) {
   Philox random(derive_seed(seed, "planted fault", index));
   const Noise noises[] = {Noise::NativeKernels, Noise::ChannelsLast};
@@ -145,7 +145,7 @@ inline FaultPlan draw_pair(uint64_t seed, uint64_t index) {
   FaultPlan plan{.network = networks[random.below(3)], .seed = derive_seed(seed, "planted pair state", index)};
   if (index % 2 == 1) plan.noise = noises[index / 2 % std::size(noises)];
   if (plan.noise == Noise::Fused) plan.network = "resnet50";
-  // one step with noise: after an update, the weights also differ by what ReLU's kinks did to the gradients
+  // one step with noise, since after an update the weights would also differ by the effect of ReLU's kinks on the gradients
   plan.steps = plan.noise == Noise::None ? 2 : 1;
   return plan;
 }
@@ -252,7 +252,7 @@ inline bool is_right(const FaultPlan& plan, const Divergence& first) {
   return first.layer == plan.layer && (plan.kind != FaultKind::Gradient || first.cause == Divergence::Cause::Gradient);
 }
 
-// Returns whether there is no false alarm: the runs agree, and are equal where nothing differs.
+// Returns whether there is no false alarm: the runs agree, and runs without noise have no difference.
 inline bool is_quiet(const FaultPlan& plan, const DumpComparison& result) {
   return result.agrees && (plan.noise != Noise::None || !result.first.found);
 }

@@ -45,14 +45,15 @@ TEST_CASE("runs without an error raise no alarm") {
                        {.network = "resnet50", .seed = 8, .noise = Noise::NativeKernels},
                        {.network = "resnet50", .seed = 9, .noise = Noise::Fused}};
   for (const auto& plan : plans) {
-    // Equal runs have equal statistics too, which have only a thousandth of the data.
+    // The equal runs are compared by their statistics, which are only a thousandth of the data and are equal too.
     const auto result = compare_runs(plan, dir.path(), plan.network == "resnet50_fused" ? "statistics" : "tensor");
     CAPTURE(told(plan, result));
     CHECK(is_quiet(plan, result));
     const auto sample = compare_dumps(dir.path() / "a", dir.path() / "b", {.sample_elements = 0.1, .seed = 1});
     CAPTURE(told(plan, sample));
     CHECK(is_quiet(plan, sample));
-    CHECK(compare_dumps(dir.path() / "a", dir.path() / "b", {.rtol = 1e-3}).agrees == (plan.network != "resnet50"));  // literally
+    // a given rtol is applied literally
+    CHECK(compare_dumps(dir.path() / "a", dir.path() / "b", {.rtol = 1e-3}).agrees == (plan.network != "resnet50"));
   }
 }
 

@@ -84,7 +84,7 @@ struct RankDumps {
     make_folder(file(step, rank).parent_path());
     std::ofstream(file(step, rank)) << notes.dump(0);
   }
-  // Changes one member of a rank's record, or of the parameter with the number `parameter` in it.
+  // Changes one member of a rank's record or, if `parameter` is not negative, of the parameter with that number in the record.
   void change(int step, int rank, const std::string& key, const Json& value, int parameter = -1) const {
     auto notes = load_json(file(step, rank));
     if (parameter < 0) {

@@ -68,7 +68,7 @@ TEST_CASE("statistics alone are judged by what precision costs the worst of thei
   const TempDir dir;
   CompareOptions how;
   how.reference = dump(dir / "r", {0, 0, 0});
-  const auto b = dump(dir / "b", {1e-2, 1e-5, 8e-3});  // the second agrees by luck
+  const auto b = dump(dir / "b", {1e-2, 1e-5, 8e-3});  // the second value agrees by luck
   CHECK(compare_dumps(dump(dir / "a", {9e-3, 1e-2, 7e-3}), b, how).agrees);
   const auto bad = compare_dumps(dump(dir / "c", {9e-3, 6e-2, 7e-3}), b, how);
   CHECK(bad.steps.at(0).failed == 1);

@@ -21,7 +21,7 @@ DumpItem weight(double mean, double norm) {
           .norm = norm};
 }
 
-// Returns a step of layers with these means of the weights in A and B, whose gradients differ by `gradient`.
+// Returns a step of layers whose weights have these means in A and B, and whose gradients differ by `gradient`.
 StepComparison step_of(int64_t number, const std::vector<std::pair<double, double>>& means, double gradient = 1e-5) {
   StepComparison step{.step = number, .rank = "rank0"};
   for (size_t i = 0; i < means.size(); ++i) {

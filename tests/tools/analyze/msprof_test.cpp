@@ -108,7 +108,7 @@ TEST_CASE("operators and kernels are merged by operator, and what has no counter
   const auto product = merged_report(profile_of({{"linear", 1}}), "profile.json", read_msprof(dir / "op_summary_2.csv")).json();
   REQUIRE(row_with(product, "linear").at("kernels", "t").items("t").size() == 1);
   CHECK(row_with(product, "linear").at("kernels", "t").items("t")[0].text("t") == "TransposeBatchMatMul");
-  // by types alone
+  // kernels are matched by their types alone
   write(dir / "op_statistic_1.csv", kStatistic);
   const auto types = merged_report(profile_of({{"linear", 1}, {"to", 1}}), "profile.json", read_msprof(dir / "op_statistic_1.csv")).json();
   CHECK(row_with(types, "linear").at("launches", "t").integer("t") == 332);

@@ -1,4 +1,4 @@
-// `trainer.profiler` in a run.
+// Tests `trainer.profiler` in a run.
 #include "testing.hpp"
 
 #include "npu_train/tools/analyze/profiled_fit.hpp"

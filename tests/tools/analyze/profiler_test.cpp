@@ -63,7 +63,7 @@ TEST_CASE("phases are summed over all windows but the first") {
     if (k == 0) tiny.clock->advance(100);  // not counted
     tiny.window(k);
   }
-  tiny.phase(Phase::DataWait, 4, [] {});  // finds no more data: no window
+  tiny.phase(Phase::DataWait, 4, [] {});  // there are no more data, so this is no window
   const auto profile = tiny.profiler.profile();
   CHECK(profile.windows == 3);
   REQUIRE(time_of(profile, Phase::DataWait) != nullptr);
@@ -112,7 +112,7 @@ TEST_CASE("a trace holds operators and layers with their memory, and is what tra
   TinyStep tiny(2);
   for (int64_t k = 0; k < 5; ++k) tiny.window(k);
   const auto profile = tiny.profiler.profile();
-  CHECK(profile.windows == 2);  // 3 and 4: 0 is the first, 1 and 2 are traced
+  CHECK(profile.windows == 2);  // windows 3 and 4, since window 0 is the first one, and 1 and 2 are traced
   bool linear = false, layer = false, backward = false;
   for (const auto& event : profile.events) {
     CHECK((event.window == 1 || event.window == 2));
@@ -133,7 +133,7 @@ TEST_CASE("a trace holds operators and layers with their memory, and is what tra
   std::ostringstream out;
   write_chrome_trace(profile, out);
   const auto trace = parse_json(out.str(), "trace");
-  std::vector<double> ends;  // of the operators in their lane, where none may overlap
+  std::vector<double> ends;  // end times of the operators in their lane, where no two may overlap
   size_t stretches = 0, counters = 0;
   for (const auto& event : trace.at("traceEvents", "trace").items("trace")) {
     const auto kind = event.at("ph", "event").text("ph");

@@ -1,4 +1,4 @@
-// Checks the marks that the device's own profiler receives, by functions that the test registers instead of libtorch's.
+// Checks the marks that the device's own profiler receives. The test registers its own functions in place of libtorch's.
 #include "testing.hpp"
 
 #include <torch/csrc/profiler/stubs/base.h>

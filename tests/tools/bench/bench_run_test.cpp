@@ -97,7 +97,7 @@ TEST_CASE("every section gives its rows") {
   CHECK(infer->number("activations_bytes") < amp->number("activations_bytes"));
   CHECK(amp->number("activations_bytes") > 0);
   CHECK(amp->number("activations_32_true_bytes") > 0);
-  for (const char* section : {"amp", "checkpointing"}) CHECK(report.row(section)->samples.size() == 2);  // two to compare
+  for (const char* section : {"amp", "checkpointing"}) CHECK(report.row(section)->samples.size() == 2);  // one for each of the two pairs
   for (const char* batch : {"batch 1", "batch 2", "batch 64"}) CHECK(report.row("batch", batch)->failure.empty());
   CHECK(report.row("batch", "batch 64")->number("activations_bytes") > 8 * report.row("batch", "batch 2")->number("activations_bytes"));
   CHECK(report.row("loader", "as configured")->number("batch") == 8);
@@ -147,7 +147,7 @@ TEST_CASE("every section measures the model that a training would take") {
   auto missing = config;
   missing.data = {.name = "cifar10", .options = {{"root", "/nowhere"}}};
   const auto without = run_bench(missing, quick({"infer"}));
-  CHECK(without.input == "3x32x32, 10 classes");  // as the data set would say, which is not opened
+  CHECK(without.input == "3x32x32, 10 classes");  // the shape that the data set would have; it is not opened
   CHECK(without.data == "cifar10, 50,000 samples");
   auto small = quick({"step", "train"});  // images of 224
   small.batch = small.steps = 1;

@@ -71,7 +71,7 @@ TEST_CASE("packages and their memory are summed, what they contain is not, and a
   CHECK(*reading.host_joules == doctest::Approx(4.0));
   CHECK(!reading.device_joules.has_value());
   CHECK(reading.seconds == 3);
-  // measures again from there, beyond the end of the counter's range
+  // the second measurement begins here and passes the end of the counter's range
   add_zone(host, "0", "package-0", "262143328000");
   meter.start();
   add_zone(host, "0", "package-0", "999150");

@@ -85,7 +85,7 @@ TEST_CASE("the table has the fastest seed's times, the largest memory, and the l
   CHECK(first.number("loss_low") == 2);
   CHECK(first.number("loss_high") == 4);
   CHECK(report.rows[1].number("speedup") == 4);
-  CHECK(report.rows[1].number("share_of_products") == doctest::Approx(0.1));  // of the products in low precision
+  CHECK(report.rows[1].number("share_of_products") == doctest::Approx(0.1));  // relative to the products in low precision
   CHECK(report.rows[1].number("diverged") == 1);
   CHECK(std::isnan(report.rows[1].number("loss")));
   CHECK(report.rows[2].failure == "no option");

@@ -12,7 +12,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-// Returns the findings for an NPU server, which is made once, with more variables.
+// Returns the findings for an NPU server with these additional variables. The server is created only once.
 std::vector<Finding> lint_all(const std::map<std::string, std::string>& variables) {
   static Machine m;
   if (m.host.environment.empty()) make_ascend_box(m);

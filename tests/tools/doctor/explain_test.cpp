@@ -74,7 +74,7 @@ TEST_CASE("codes, however they are written") {
   CHECK(name_of("507044") == "507042-507045");
   CHECK(name_of("507000") == "507000-507008");
   CHECK(name_of("ERR00100") == "ERR00100");
-  // the one that names the cause comes first of several
+  // of several explanations, the one that names the cause comes first
   const auto both = explain("ERR00100 PTA call acl api failed, error code is 507015");
   REQUIRE(both.size() == 2);
   CHECK(both[0].name == "507015");
@@ -200,7 +200,8 @@ TEST_CASE("symptoms in words that no log shows") {
   CHECK(has(text("文件对比耗时过长"), "parallel"));
 }
 
-// Texts from guides and error tables for Ascend, from other trainers, and from users. "" means that none is known: a wrong answer is worse.
+// Texts from guides and error tables for Ascend, from other trainers, and from users. "" means that no answer is known: a wrong answer
+// would be worse.
 TEST_CASE("each text has its answer, or none") {
   const std::pair<const char*, const char*> asked[] = {
       {"迁移失败", "migration failed"},

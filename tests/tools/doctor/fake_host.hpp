@@ -19,7 +19,7 @@ inline constexpr uint64_t kGiB = uint64_t{1} << 30;
 
 class FakeHost {
  public:
-  // Writes a file at once, as files of /sys change, so that no reader ever finds it empty.
+  // Replaces a file atomically, as files of /sys change, so that no reader ever finds it empty.
   void write(const std::string& path, const std::string& text) {
     const auto file = dir_ / path.substr(1), next = dir_ / ".written";
     std::filesystem::create_directories(file.parent_path());
@@ -28,7 +28,7 @@ class FakeHost {
   }
   void folder(const std::string& path) { std::filesystem::create_directories(dir_ / path.substr(1)); }
   void remove(const std::string& path) { std::filesystem::remove_all(dir_ / path.substr(1)); }
-  // Makes a link at `path`, which is relative, so that it stays inside, or dangling like those of /proc/PID/fd.
+  // Creates a link at `path`. `to` is relative, so that the link stays inside the root, or dangling, like the links in /proc/PID/fd.
   void link(const std::string& path, const std::string& to) {
     const auto file = dir_ / path.substr(1);
     std::filesystem::create_directories(file.parent_path());
@@ -112,7 +112,7 @@ struct FakeLibrary {
       dynamic.push_back(entry);
     };
     const uint64_t head = sizeof(Elf64_Ehdr) + 2 * sizeof(Elf64_Phdr), table = (dynamic.size() + 3) * sizeof(Elf64_Dyn);
-    constexpr uint64_t kBase = 0x10000;  // differs from the place in the file
+    constexpr uint64_t kBase = 0x10000;  // addresses differ from offsets in the file
     put(DT_STRTAB, kBase + head + table);
     put(DT_STRSZ, strings.size());
     put(DT_NULL, 0);
@@ -149,7 +149,7 @@ inline std::string cpuinfo(int cores, const std::string& head, const std::string
   return out;
 }
 
-// Adds what every Linux has.
+// Adds the files that every Linux has.
 inline void add_linux(FakeHost& host, int cores, uint64_t memory) {
   const auto last = std::to_string(cores - 1);
   host.write("/proc/self/status", "Name:\tnpu_tool\nUid:\t1000\t1000\t1000\t1000\nGroups:\t1000 1001 \nCpus_allowed_list:\t0-" + last +
@@ -190,7 +190,7 @@ inline ProcessFacts process_on(const std::string& machine, int threads) {
           .pid = 4711};
 }
 
-// A machine, and what the process on it knows.
+// A machine, and the facts that the process on it knows.
 struct Machine {
   FakeHost host;
   ProcessFacts process;
@@ -215,7 +215,7 @@ inline void make_cuda_box(Machine& m) {
                "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.133.20  Sun Mar 23 06:19:32 UTC 2025\nGCC version: 12.2.0\n");
   for (const char* node : {"/dev/nvidia0", "/dev/nvidia1", "/dev/nvidiactl", "/dev/nvidia-uvm"}) m.host.write(node, "");
   m.host.commands[kNvidiaQuery] = says("0, NVIDIA H200, 570.133.20, 143771, 512, 9.0\n1, NVIDIA H200, 570.133.20, 143771, 4, 9.0\n");
-  // the doctor's query continues with the format
+  // kNvidiaQuery is the beginning of the doctor's command, which continues with the format
   m.process = process_on("x86_64", 16);
   m.process.cpu_capability = "AVX512";
   m.process.cuda_runtime = 12080;

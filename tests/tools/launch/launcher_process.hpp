@@ -1,4 +1,4 @@
-// A launcher as a process of its own, and what it leaves behind.
+// Runs a launcher as a separate process, and finds the processes that it leaves behind.
 #pragma once
 
 #include "testing.hpp"
@@ -46,8 +46,9 @@ inline std::vector<pid_t> children_of(pid_t parent) {
   return out;
 }
 
-/// Runs launch_ranks() in a child, as train_app does. Processes that the child leaves behind become children of the test. Signals have
-/// their default action in it, whatever the test inherits: nohup ignores SIGHUP, and a script ignores SIGINT in what it starts with `&`.
+/// Runs launch_ranks() in a child, as train_app does. Processes that the child leaves behind become children of the test. In the child,
+/// signals have their default action, whatever the test inherits: nohup ignores SIGHUP, and a script ignores SIGINT in commands that it
+/// starts with `&`.
 class LauncherProcess {
  public:
   explicit LauncherProcess(
@@ -77,7 +78,7 @@ class LauncherProcess {
   pid_t pid() const { return pid_; }
   void send(int signal) const { ::kill(pid_, signal); }
 
-  /// Returns whether the launcher has ended, or has said how it ends.
+  /// Returns whether the launcher has ended, or has reported its result.
   bool has_result() const {
     pollfd ready{pipe_[0], POLLIN, 0};
     return ::poll(&ready, 1, 0) == 1;

@@ -136,7 +136,7 @@ TEST_CASE("ranks and store die with a launcher that is killed") {
   REQUIRE(happens([&] { return scripts.exists("pid.0") && scripts.exists("pid.1"); }));
   const auto children = children_of(launcher.pid());
   CHECK(children.size() == 3);
-  // The shells' commands that wrote these files have ended.
+  // Wait until the commands with which the shells wrote these files have ended.
   REQUIRE(happens([&] { return std::all_of(children.begin(), children.end(), [](const auto& c) { return children_of(c).empty(); }); }));
   launcher.send(SIGKILL);
   CHECK(launcher.nothing_is_left());

@@ -37,7 +37,7 @@ LeakRow row_of(const std::function<double(double)>& f) {
   return out;
 }
 
-// Trains 220 steps with `each` after every one, and returns the warnings about leaks.
+// Trains 220 steps, calls `each` after every step, and returns the warnings about leaks.
 std::string watched(const std::function<void(TrainLoop&)>& each, const std::string& device = "cpu") {
   struct Plant final : Callback {
     explicit Plant(std::function<void(TrainLoop&)> f) : each(std::move(f)) {}
@@ -82,7 +82,7 @@ TEST_CASE("what warms up, jumps, swings or hardly grows is none") {
 }
 
 TEST_CASE("planted leaks are named with what they grow by") {
-  start_sim_npu({});  // must exist before the first backward pass, at which autograd counts devices
+  start_sim_npu({});  // the simulator must exist before the first backward pass, when autograd counts the devices
   SUBCASE("none") {
     CHECK(watched([](TrainLoop&) {}) == "");
   }
@@ -109,7 +109,7 @@ TEST_CASE("planted leaks are named with what they grow by") {
   SUBCASE("memory of the host") {
     std::vector<std::string> kept;
     const auto said = watched([&](TrainLoop&) { kept.emplace_back(512 << 10, 'x'); });
-    CHECK_MESSAGE(has(said, "leak: memory of the host grows by 51"), said);  // 512 or a little more KiB
+    CHECK_MESSAGE(has(said, "leak: memory of the host grows by 51"), said);  // 512 KiB or a little more
   }
   SUBCASE("memory of the device") {
     std::vector<at::Tensor> kept;

@@ -13,7 +13,8 @@ namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 
-// Returns a trace of a batch, activations of `each` bytes a sample and of `weights` bytes, workspace, and a gradient of `weights` bytes.
+// Returns a trace of five blocks: the batch, activations of `each` bytes per sample, activations of `weights` bytes, workspace, and a
+// gradient of `weights` bytes.
 MemoryTrace trace_of(int64_t batch, int64_t each, int64_t weights) {
   MemoryTrace t;
   t.layers = {"conv"};
@@ -191,8 +192,9 @@ TEST_CASE("components, layers and the place of the peak") {
   CHECK(p.peak.phase == "backward");
   const auto of = [&](MemoryUse use) { return p.peak.uses[static_cast<size_t>(use)]; };
   CHECK(of(MemoryUse::Masters) > 0);
-  CHECK(of(MemoryUse::Masters) < 2 * of(MemoryUse::Parameters) + 4096);                                    // fp32 of bf16; norms have none
-  CHECK(of(MemoryUse::Optimizer) == doctest::Approx(2.0 * (of(MemoryUse::Masters) + 0.0)).epsilon(0.05));  // two moments each
+  // masters are fp32 copies of bf16 parameters; the parameters of norms have none
+  CHECK(of(MemoryUse::Masters) < 2 * of(MemoryUse::Parameters) + 4096);
+  CHECK(of(MemoryUse::Optimizer) == doctest::Approx(2.0 * (of(MemoryUse::Masters) + 0.0)).epsilon(0.05));  // two moments of each
   CHECK(of(MemoryUse::Activations) > 0);
   CHECK(std::accumulate(p.peak.uses.begin(), p.peak.uses.end(), int64_t{0}) == p.peak.allocated);
   CHECK(p.peak.reserved >= p.peak.allocated);

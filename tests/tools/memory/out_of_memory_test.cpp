@@ -45,7 +45,7 @@ Parts with_report() {
   return parts;
 }
 
-// Fills the device so far that windows of two micro-batches of `micro` fit, and one micro-batch of twice the size does not.
+// Fills the device until a window of two micro-batches of `micro` samples still fits, but one micro-batch of twice the size does not.
 at::Tensor filler(const std::string& model, int64_t micro) {
   const auto in_two = measure_memory(limited_run(model, micro, 2)).peak(micro).allocated;
   const auto whole = measure_memory(limited_run(model, micro)).peak(2 * micro).allocated;
@@ -84,7 +84,7 @@ class WideTask final : public Task {
   at::Tensor weight_ = at::full({kWide}, 0.01).requires_grad_();
 };
 
-// Fills the device so far that only `free` bytes are left.
+// Fills the device until only `free` bytes are left.
 at::Tensor all_but(int64_t free) {
   const auto allocated = backend_of({"sim_npu", 0}).memory({"sim_npu", 0}).allocated;
   return at::empty({(kCapacity - allocated - free) / 4}, at::TensorOptions(Device{"sim_npu", 0}.c10()));
@@ -149,7 +149,7 @@ TEST_CASE("retry in the middle of an epoch; the checkpoint continues with the mi
   const auto said = said_by([&] { result = trainer.fit(); });
   CHECK_MESSAGE(has(said, "micro-batches of 16;"), said);
   CHECK(result.global_step == 8);
-  CHECK(result.batches_seen == 8);  // of the loader
+  CHECK(result.batches_seen == 8);  // counts the loader's batches
   hog->tensor.reset();
   CHECK(load_checkpoint(result.last_checkpoint, {"loop"}).at("loop").integer("micro_batch_limit", "") == 16);
   Trainer resumed(config, with_report());
@@ -182,7 +182,7 @@ TEST_CASE("stop: the error names place, sizes, layers and changes that fit, and 
   log << std::ifstream(fs::path(trainer->run_dir()) / "train.log").rdbuf();
   CHECK(has(log.str(), overrides));
   CHECK(backend_of({"sim_npu", 0}).memory({"sim_npu", 0}).allocated <
-        static_cast<int64_t>(full.nbytes()) + (int64_t{16} << 20));  // nothing of the step is held
+        static_cast<int64_t>(full.nbytes()) + (int64_t{16} << 20));  // no tensor of the step is still allocated
 
   trainer.reset();
   for (int change = 0; change < 3; ++change) {
@@ -237,7 +237,7 @@ TEST_CASE("a batch that cannot be copied to the device: with retry it is copied 
   };
   const int64_t mib = int64_t{1} << 20;
   std::string said;
-  CHECK(run(4, 4, "retry", 12 * mib, &said) == run(4, 4, "stop", 0, nullptr));  // they fit unchanged, one at a time
+  CHECK(run(4, 4, "retry", 12 * mib, &said) == run(4, 4, "stop", 0, nullptr));  // the micro-batches fit unchanged, one at a time
   CHECK_MESSAGE(has(said, "in the copy of micro-batch 3 of 4 to the device: trainer.on_oom=retry leaves windows on the host"), said);
   CHECK(run(16, 1, "retry", 12 * mib, &said) == run(8, 2, "stop", 0, nullptr));
   CHECK_MESSAGE(has(said, "out of memory in the copy to the device of micro-batch 1 of 1"), said);
@@ -247,7 +247,7 @@ TEST_CASE("a batch that cannot be copied to the device: with retry it is copied 
   CHECK(run(16, 1, "retry", 16 * mib + mib / 2, &said) == run(8, 2, "stop", 0, nullptr));
   CHECK_MESSAGE(has(said, "with the batches of the window on the device: trainer.on_oom=retry leaves windows on the host"), said);
 
-  for (const int64_t micro_batches : {1, 4}) {  // what the report of such a window advises does fit
+  for (const int64_t micro_batches : {1, 4}) {  // the change that the report of such a window advises does fit
     CAPTURE(micro_batches);
     const auto error = error_of([&] { run(16 / micro_batches, micro_batches, "stop", 12 * mib, nullptr); });
     const std::string text = error.what();

@@ -1,4 +1,4 @@
-// Checks that four real processes over Gloo make the calls of the plan. Each of them is this program with its second test case.
+// Checks that four real processes over Gloo make the calls of the plan. Each process runs the second test case of this program.
 #include "testing.hpp"
 
 #include <cstdio>
@@ -94,7 +94,8 @@ TEST_CASE("real ranks make the planned calls") {
       const auto config = run_of(c.strategy, c.micro_batches, c.options);
       const Placement placement{
           .strategy = c.strategy, .ranks = kRealRanks, .group_size = group_size_of(config.dist, kRealRanks, kRealRanks)};
-      if (placement.group_size > 0 && (r / placement.group_size + 1) * placement.group_size > kRealRanks) continue;  // in a smaller group
+      // ranks in a smaller group are left out
+      if (placement.group_size > 0 && (r / placement.group_size + 1) * placement.group_size > kRealRanks) continue;
       const auto line = line_of(i, planned(config, placement, r));
       CAPTURE(line);
       CAPTURE(result.output);

@@ -62,7 +62,7 @@ inline RunConfig run_of(const std::string& strategy, int64_t micro_batches, cons
   return c;
 }
 
-/// Records the second step of a run whose process group `group` makes.
+/// Records the second step of a run. `group` creates the process group of the run.
 inline Recorded recorded(const RunConfig& config,
                          const std::function<std::shared_ptr<ProcessGroup>(std::shared_ptr<Recorded>, const DistOptions&)>& group) {
   auto seen = std::make_shared<Recorded>();

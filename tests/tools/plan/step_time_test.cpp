@@ -84,7 +84,7 @@ TEST_CASE("windows of several micro-batches") {
   CHECK(seconds(work, {}) == Approx(6));
   CHECK(seconds(work, {.strategy = "ddp", .ranks = 2}) == Approx(7));
   CHECK(seconds(work, {.strategy = "zero1", .ranks = 2}) == Approx(7.5));
-  CHECK(seconds(work, {.strategy = "zero2", .ranks = 2}) == Approx(7.5));  // the first micro-batch's is hidden
+  CHECK(seconds(work, {.strategy = "zero2", .ranks = 2}) == Approx(7.5));  // the exchange of the first micro-batch is hidden
   CHECK(step_time(work, {.strategy = "zero2", .ranks = 2}, kSlowLink, kExact).sent_bytes == Approx(3 * 512'000));
   CHECK(step_time(work, {.strategy = "zero3", .ranks = 2}, kSlowLink, kExact).sent_bytes == Approx(2 * 5 * 256'000));
   work.dist.reduction = "native";  // sends once in a window
@@ -93,8 +93,8 @@ TEST_CASE("windows of several micro-batches") {
 
 TEST_CASE("shards within groups") {
   const auto work = two_blocks();
-  // Gathers of blocks between two ranks take as long as before. Exchanges among four take 0.75 s, from 2.5 and 3.5, and the sums of each
-  // shard 0.25 s.
+  // Gathers of blocks between two ranks take as long as before. Exchanges among four ranks begin at 2.5 and 3.5 and take 0.75 s; the
+  // sums of each shard take 0.25 s.
   CHECK(seconds(work, {.strategy = "zero3", .ranks = 4, .shard_size = 2}) == Approx(4.75));
   auto cluster = kSlowLink;
   cluster.per_machine = 2;
@@ -104,7 +104,7 @@ TEST_CASE("shards within groups") {
   const Placement by_two{.strategy = "zero3", .ranks = 4, .shard_size = 2};
   CHECK(call_seconds(within, by_two, cluster, kExact, false) == Approx(0.0005));
   CHECK(call_seconds(across, by_two, cluster, kExact, false) == Approx(0.5));
-  // Two of its four parts leave the machine.
+  // Two of the four parts leave the machine.
   CHECK(call_seconds({.kind = StepCall::Kind::AllToAll, .bytes = 512'000, .ranks = 4}, by_two, cluster, kExact, false) == Approx(0.5));
 }
 
@@ -112,9 +112,9 @@ TEST_CASE("groups of ranks") {
   const auto work = two_blocks();
   const Placement by_two{.strategy = "ddp", .ranks = 4, .group_size = 2};
   // Gloo with equal links: a reduction inside takes 1 s, and the first rank only receives in its second half; the sum between groups takes
-  // 1 s; the way back takes 1 s, in which the first rank only sends. The first bucket is added inside from 2 to 3, the second one until 4;
-  // between groups, the first one until 5 and the second one until 6, with only receiving in the last half second; the way back runs from
-  // 5.5 to 6.5 and then to 7.5.
+  // 1 s; the way back takes 1 s, in which the first rank only sends. The first bucket is added inside from 2 to 3, and the second one until
+  // 4. Between groups, the first bucket is added until 5 and the second one until 6; in the last half second the first rank only receives.
+  // The ways back run from 5.5 to 6.5 and from 6.5 to 7.5.
   CHECK(seconds(work, by_two) == Approx(7.5));
   const auto time = step_time(work, by_two, kSlowLink, kExact);
   CHECK(time.sent_bytes == Approx(2 * (256'000 + 512'000 + 512'000)));
@@ -147,8 +147,8 @@ TEST_CASE("the calls of groups") {
     return call_seconds(call, by_eight, cluster, kExact, between_devices);
   };
   cluster.per_machine = 8;
-  CHECK(time(inside, false) == Approx(8 * 0.001 + 2 * 0.1 * 7 / 8));  // Gloo: a ring, and the parts to the first rank
-  CHECK(time(back, false) == Approx(3 * 0.001 + 3 * 0.1));            // and a tree
+  CHECK(time(inside, false) == Approx(8 * 0.001 + 2 * 0.1 * 7 / 8));  // Gloo uses a ring and then sends the parts to the first rank
+  CHECK(time(back, false) == Approx(3 * 0.001 + 3 * 0.1));            // Gloo uses a tree
   CHECK(time(inside, true) == Approx(7 * 0.001 + 0.1));
   CHECK(time(back, true) == Approx(7 * 0.001 + 0.1));
   CHECK(time(between, false) == Approx(14 * 0.01 + 2 * 7.0 / 8));

@@ -23,7 +23,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-/// 40 generated images, cropped, flipped and normalised in batches of 8.
+/// Returns a configuration of 40 generated images, which are cropped, flipped and normalised in batches of 8.
 RunConfig shown_config(ConfigNode more = ConfigNode::map()) {
   RunConfig config;
   config.seed = 11;
@@ -39,7 +39,7 @@ Image shown_image(const ShownVersion& version) {
   return decode_image({version.png.begin(), version.png.end()}, "shown").dense(PixelOrder::Planar);
 }
 
-/// Compares what is shown with the batches that the loader of a run delivers. Returns the largest difference of a byte.
+/// Compares the shown samples with the batches that the loader of a run delivers. Returns the largest difference of a byte.
 double largest_difference_from_loader(const RunConfig& config, const DataShow& show, int64_t epochs) {
   const auto parts = builtin_parts();
   const auto pair = parts.datasets.make(config.data, "data", parts.transforms);
@@ -88,7 +88,7 @@ double largest_difference_from_loader(const RunConfig& config, const DataShow& s
 
 DataShow show_given(const GivenData& data, const DataShowOptions& options) { return show_data(data.config, options, data.parts); }
 
-/// A data set of these inputs without transforms.
+/// Returns a data set of these inputs without transforms.
 GivenData tensors(const at::Tensor& inputs) {
   return GivenData(std::make_shared<TensorDataset>(inputs, at::zeros({inputs.size(0)}, at::kLong)));
 }

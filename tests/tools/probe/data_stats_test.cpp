@@ -20,7 +20,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-/// `counts[c]` images of 2 x 3 pixels of class c, whose bytes are different everywhere.
+/// Returns `counts[c]` images of 2 x 3 pixels for each class c, with bytes that differ everywhere.
 std::shared_ptr<MemoryImages> known_images(const std::vector<int64_t>& counts, uint8_t first) {
   std::vector<uint8_t> pixels;
   std::vector<int64_t> labels;
@@ -35,7 +35,7 @@ std::shared_ptr<MemoryImages> known_images(const std::vector<int64_t>& counts, u
 
 DataStatistics statistics_of(const GivenData& data) { return data_statistics(data.config, data.parts); }
 
-/// Mean and deviation by their definitions, of values divided by 255.
+/// Returns the mean and the deviation of the values divided by 255, by their definitions.
 std::pair<double, double> by_definition(const std::vector<int>& values) {
   long double sum = 0, squares = 0;
   for (const int v : values) sum += v / 255.0L;
@@ -64,7 +64,7 @@ class TextsOfLengths final : public SequenceDataset {
   std::vector<int64_t> lengths_;
 };
 
-/// A configuration of images that are cropped to 2 x 2 pixels for validation.
+/// Returns a configuration of images that are cropped to 2 x 2 pixels for validation.
 RunConfig cropped_config(const std::string& name, const TempDir& root) {
   RunConfig out;
   out.data.name = name;

@@ -51,7 +51,7 @@ TEST_CASE("a device that vanishes is a finding, and the others continue") {
   };
   const auto findings = check_hello({Device{"cuda", 99}, Device{}}, options);
   CHECK(findings.size() == 2 * (3 + 2));
-  // this GPU does not exist: each of its sums fails, with a message
+  // this GPU does not exist, so each of its computations fails with a message
   CHECK((findings[0].verdict == Verdict::Fail));
   CHECK(!findings[0].evidence.empty());
   for (size_t i = 5; i < 8; ++i) CHECK((findings[i].verdict == Verdict::Ok));

@@ -16,7 +16,7 @@ using npu_train::testing::kNaN;
 namespace {
 
 struct Drawn {
-  bool begins = false;  // of a new piece of the curve
+  bool begins = false;  // whether the point begins a new piece of the curve
   double x = 0, y = 0;  // in units of the box, y downwards
 };
 
@@ -147,7 +147,7 @@ TEST_CASE("long series keep their extremes, ends and gaps") {
   CHECK(std::count_if(points.begin(), points.end(), [](const Drawn& p) { return p.begins; }) == 2);
   CHECK(std::is_sorted(points.begin(), points.end(), [](const Drawn& a, const Drawn& b) { return a.x < b.x; }));
   CHECK(all(html, "data-t=\"")[0].size() < 100'000);
-  // Every ten points keep their largest and their smallest, so the curve fills the same band everywhere.
+  // Of every ten points, the largest and the smallest one are kept, so the curve fills the same band everywhere.
   for (size_t begin = 0; begin + 200 <= points.size(); begin += 200) {
     const auto [low, high] =
         std::minmax_element(points.begin() + static_cast<std::ptrdiff_t>(begin), points.begin() + static_cast<std::ptrdiff_t>(begin) + 200,
@@ -284,8 +284,8 @@ TEST_CASE("many bars are next to each other, and the largest are numbered and na
   CHECK(names(html)[1] == "<b>2</b> layer20.conv");
   CHECK(has(html, "The largest 8 of 160; relative error"));
   CHECK(has(html, "160 values, the largest is 10 of layer70.conv"));
-  CHECK(has(html, "layer70.conv: 10<"));                                                  // under the pointer
-  CHECK(has(html, "x1=\"44.06%\" x2=\"44.06%\" y1=\"0\" y2=\"100%\"><title>1</title>"));  // its number
+  CHECK(has(html, "layer70.conv: 10<"));                                                  // text under the pointer
+  CHECK(has(html, "x1=\"44.06%\" x2=\"44.06%\" y1=\"0\" y2=\"100%\"><title>1</title>"));  // number of the bar
 }
 
 TEST_CASE("bars of one group have one colour, and the legend names it") {

@@ -7,8 +7,8 @@
 
 namespace npu_train::testing {
 
-/// Returns the path of a project written as people write them. NAME.expected lists every place that must be found: file:line, rule, text,
-/// and the replacement by a rewrite.
+/// Returns the path of a project that is written like a real one. NAME.expected lists every place that must be found: file:line, rule,
+/// text, and the replacement by a rewrite.
 inline std::filesystem::path project(const std::string& name) {
   return std::filesystem::path(NPU_TRAIN_SOURCE_DIR) / "tests/tools/scan/projects" / name;
 }

@@ -174,7 +174,7 @@ TEST_CASE("one process for each NPU replaces DataParallel, by names of a module 
         "import torch.nn as nn\nimport npu_distributed\nif isinstance(m, npu_distributed.DataParallel): m = m.module\n");
   CHECK(on_ranks("import torch\nn = torch.cuda.device_count()\ntorch.cuda.set_device(0)\ntorch.cuda.synchronize()\n") ==
         both + "n = npu_distributed.world_size()\nnpu_distributed.set_device(0)\ntorch.npu.synchronize()\n");
-  // the first device becomes the rank's; other devices, and keys, do not change
+  // the first device becomes the device of the rank; other devices keep their numbers, and keys do not change
   CHECK(on_ranks("import torch\na = 'cuda:0' if b else 'cuda'\nc = f'cuda:{i}', 'cuda:1', {'cuda:0': 1}\n") ==
         both + "a = npu_distributed.device() if b else 'npu'\nc = f'npu:{i}', 'npu:1', {'cuda:0': 1}\n");
   // a use over several lines is left to a person

@@ -283,7 +283,7 @@ TEST_CASE("a project that serves NPUs has met the limits of operators; another o
   CHECK(hours_of(operators + "def g(x):\n    return F.interpolate(x, size=5)\n") == once);  // the same operator again
   CHECK(hours_of(operators + "def g(x):\n    return F.grid_sample(x, x)\n") > once);
   CHECK(hours_of(operators + "def g(x):\n    return torch.npu.is_available()\n") == 0);
-  // places that tie it to CUDA still count
+  // places that tie the project to CUDA still count
   CHECK(hours_of(operators + "def g(x):\n    return torch.npu.is_available()\ndef h(x):\n    return x.cuda()\n") > 0);
 }
 

@@ -325,7 +325,7 @@ TEST_CASE("names and texts of files cannot act on a terminal") {
   REQUIRE(scan.findings.size() == 4);
   CHECK(scan.findings[0].file == "a\\x1b[31m\\xff\\n.py");
   CHECK(scan.findings[1].line == 2);
-  CHECK(scan.findings[2].column == 7);  // counted in letters
+  CHECK(scan.findings[2].column == 7);  // counted in characters, not bytes
   CHECK(scan.findings[3].text == "torch.cuda.x\\u202ey");
 }
 

@@ -54,7 +54,8 @@ global g2; nonlocal h2;print(i2 , end = '' )
 
 using Lines = std::vector<std::string>;
 
-// Adds the same lines as kPythonsOwn prints. Tokens of an f-string's fields come after its own and are inside it, so they are skipped.
+// Adds the same lines as kPythonsOwn prints. Tokens of an f-string's fields come after the f-string's own token and are inside it,
+// so they are skipped.
 void add_tokens(size_t number, const std::string& text, Lines& out) {
   const auto tokens = detail::scan::python_tokens(text);
   uint32_t end_of_text = 0;

@@ -23,8 +23,8 @@ namespace {
 const std::vector<std::string> kEachMode{"32-true", "bf16-mixed", "16-mixed"};
 const std::vector<std::string> kEachModel{"resnet18", "vit_tiny_cifar10"};
 
-/// Small runs that differ in many parts: convolutions and batch statistics, or attention and dropout; momentum or moments; both with an
-/// average and a learning rate that changes at each step.
+/// Returns a small run. The runs of the two models differ in many parts: convolutions and batch statistics, or attention and dropout;
+/// momentum or moments. Both have an average and a learning rate that changes at each step.
 RunConfig small_run(const std::string& model, const std::string& precision) {
   RunConfig c{.deterministic = "true", .device = device_under_test().str(), .precision = precision};
   c.model.name = model;

@@ -20,7 +20,8 @@ namespace {
 
 using Verdict = CheckedOperator::Verdict;
 
-/// Makes an operator wrong, as long as it exists, where a tensor is not on the CPU: in this thread and in its backward passes.
+/// As long as this object exists, an operator is wrong in calls with a tensor that is not on the CPU, in this thread and in its backward
+/// passes.
 class DeviceFault {
  public:
   using Change = std::function<void(std::span<c10::IValue> values)>;

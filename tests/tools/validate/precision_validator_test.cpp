@@ -68,7 +68,7 @@ Parts with_faults() {
   return parts;
 }
 
-/// Has 28 images to validate on: three full batches and half of one.
+/// Returns a run with 28 images to validate on: three full batches and half a batch.
 RunConfig small(const std::string& model, const std::string& device = "cpu", const std::string& precision = "32-true") {
   RunConfig c{.device = device, .precision = precision};
   c.model.name = model;

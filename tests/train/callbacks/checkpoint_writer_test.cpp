@@ -116,7 +116,7 @@ TEST_CASE("the score is that of the newest weights, the best one that of all") {
   ranking.forget();
   CHECK(std::isnan(ranking.score()));
   CHECK(ranking.best() == 60);
-  ranking.note({{"acc1", 99.0}}, {});  // these averages are not of a validation
+  ranking.note({{"acc1", 99.0}}, {});  // these metrics are not from a validation
   CHECK(std::isnan(ranking.score()));
 }
 

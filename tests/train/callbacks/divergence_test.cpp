@@ -108,7 +108,7 @@ TEST_CASE("a run goes back twice, with a tenth of the rate each time, and then e
   run.save(rollback);
   CHECK(run.goes_on(rollback));
   CHECK(run.rate.factor() == doctest::Approx(0.1));
-  CHECK(run.goes_on(rollback));  // counts, although the checkpoint has no rollback
+  CHECK(run.goes_on(rollback));  // the rollback counts, although the checkpoint has none
   CHECK(run.rate.factor() == doctest::Approx(0.01));
   CHECK(run.kept == 0);
   CHECK_FALSE(run.goes_on(rollback));

@@ -36,7 +36,7 @@ struct Epoch {
   bool skip_bad_samples = false;
 };
 
-/// The source of one rank, and what it needs.
+/// The source of one rank's windows, and what the source needs.
 struct RankWindows {
   RankWindows(Toy& toy, Loader& loader, const TrainerOptions& options)
       : step(toy.step()),
@@ -64,7 +64,7 @@ struct RankWindows {
   WindowSource source;
 };
 
-/// Returns the windows of an epoch of 5 micro-batches, on one rank without others.
+/// Returns the windows of an epoch of 5 micro-batches on one rank; no other rank runs.
 Windows windows_of(const Epoch& epoch) {
   Toy toy;
   if (epoch.skip_bad_samples) toy.train = std::make_shared<WithBadBatch>(toy.train);
@@ -98,7 +98,7 @@ Windows windows_of(const Epoch& epoch) {
   return out;
 }
 
-/// A stream of this many samples on this rank.
+/// A stream that gives `size` samples on this rank.
 struct PartOfRank final : IterableDataset {
   explicit PartOfRank(int64_t size) : size_(size) {}
   void begin_epoch(int64_t) override { at_ = 0; }
@@ -118,7 +118,7 @@ struct StreamRank {
   std::unique_ptr<RankWindows> windows;
 };
 
-/// Returns the warnings of two epochs in which rank r has sizes[r] batches. The first one is resumed at `position`.
+/// Returns the warnings of two epochs in which rank r has sizes[r] batches. The first epoch is resumed at `position`.
 std::vector<std::string> warnings_of_parts(const std::vector<int64_t>& sizes, int64_t position) {
   std::vector<std::string> warnings;
   const ScopedLogSink sink([&](LogLevel level, std::string_view text) {

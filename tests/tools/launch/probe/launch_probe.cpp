@@ -34,7 +34,7 @@ void set(c10d::Store& store, const std::string& key, const std::string& value) {
 }
 
 std::string get(c10d::Store& store, const std::string& key) {
-  const auto value = store.get(key);  // waits for it
+  const auto value = store.get(key);  // waits until the key exists
   return {value.begin(), value.end()};
 }
 

@@ -1,4 +1,4 @@
-"""torch_npu on a machine without an NPU: what a rewritten project asks of it."""
+"""torch_npu on a machine without an NPU, with the functions that a rewritten project calls."""
 import types
 
 import torch
