@@ -141,7 +141,7 @@ class FileBackedMemory::Allocator final : public c10::Allocator {
 
   static constexpr uint8_t kPriorityOfFiles = 100;  // same as the arena's, so that the allocator that is installed last is on top
 
-  // Returns whether the current allocator already forwards here; installing this one again would then make it call itself.
+  // Returns whether the installed allocator already forwards to this one. Installing this one again would then make it call itself.
   static bool is_reached() {
     probed = true;
     const auto block = c10::GetCPUAllocator()->allocate(FileBackedMemory::kLeast);

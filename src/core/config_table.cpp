@@ -10,7 +10,7 @@
 namespace npu_train {
 namespace {
 
-// Returns a hint for an empty text. It depends on the source, because a shell removes unescaped quotes.
+// Returns a hint for an empty text. The hint depends on the source, because a shell removes unescaped quotes.
 std::string empty_text_hint(const ConfigNode& node, const std::string& path) {
   return node.mark().source == "command line" ? "in a shell, an empty text is '" + path + "=\"\"'" : "write \"\" for an empty text";
 }
@@ -124,8 +124,8 @@ bool read_list(const ConfigNode& node, const std::string& path, const Bounds& bo
   return good;
 }
 
-/// Returns a hint for a key's name in another program: the corresponding key in section `path`, or else the only such key of all sections.
-/// "" if unknown.
+/// Returns a hint if other programs use the name `key`: the key of section `path` with the same meaning, or else, if only one key of all
+/// sections has that meaning, this key. Otherwise returns "".
 std::string meant_key(const std::string& key, const std::string& path, const std::vector<std::string>& names) {
   const auto keys = keys_called(key);
   for (const auto& full : keys) {

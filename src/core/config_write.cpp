@@ -100,7 +100,7 @@ bool small(const ConfigNode& node) {
 
 void write_block(const ConfigNode& node, size_t indent, std::string& out);
 
-// Writes `value` after "key:" or "-", which begins its line at `indent`.
+// Writes `value` after "key:" or "-". That text begins at column `indent` and takes `used` columns, including the blank after it.
 void write_value(const ConfigNode& value, size_t indent, size_t used, std::string& out) {
   if (!value.is_map() && !value.is_list()) {
     out += ' ';

@@ -1,4 +1,4 @@
-// The only file that includes yaml-cpp. Its parse events build the nodes directly, so that limits apply while it reads.
+// The only file that includes yaml-cpp. The events of yaml-cpp's parser build the nodes directly, so that limits apply during the parsing.
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/exceptions.h>
 #include <yaml-cpp/parser.h>

@@ -42,7 +42,7 @@ bool is_a(const std::exception& e, std::string_view mangled) {
   return type != nullptr;
 }
 
-// Classifies torch_npu's errors by text, because operators in its queue throw std::runtime_error for all of them.
+// Classifies torch_npu's errors by text, because the operators in torch_npu's queue throw std::runtime_error for every error.
 std::optional<Verdict> judge_npu(std::string_view text) {
   if (has(text, "not in libopapi.so")) return Verdict{ErrorKind::Device, kOperatorHint};
   if (has(text, "ACL stream synchronize failed")) return Verdict{ErrorKind::Device, kStreamHint};
@@ -51,7 +51,7 @@ std::optional<Verdict> judge_npu(std::string_view text) {
   return std::nullopt;
 }
 
-// Classifies an exception of libtorch by its text, because most of them have the same type.
+// Classifies an exception of libtorch by its text, because most exceptions of libtorch have the same type.
 Verdict judge(const std::exception& e, std::string_view text) {
   if (is_a(e, "N3c1016OutOfMemoryErrorE") || has(text, "can't allocate memory") || has(text, "out of memory") ||
       has(text, "ALLOC_FAILED") || has(text, "not enough memory")) {

@@ -41,7 +41,7 @@ void ExactSum::add_chunk(std::span<const double> values) {
   const double bound = *std::max_element(largest, largest + kLanes);
   bool whole = bound > 0x1p-800 && bound < 0x1p900;
   if (whole) {
-    // Constants of rounding: adding and then subtracting one rounds to a multiple of its last place.
+    // Adding and then subtracting one of these constants rounds a number to a multiple of the constant's last place.
     const double high_round = std::ldexp(1.5, std::ilogb(bound) + 10), low_round = high_round * 0x1p-43;
     bool rest[kLanes] = {};
     for (size_t i = 0; i < kChunk; i += kLanes)

@@ -145,7 +145,7 @@ int port_of_mpi() {
   return kFirstPort + static_cast<int>(hash64(text_of("PMIX_NAMESPACE")) % kPorts);
 }
 
-/// Sets the address of the store, unless MASTER_ADDR and MASTER_PORT give it.
+/// Sets the address of the store for a launch by Slurm or MPI. MASTER_ADDR and MASTER_PORT, if set, replace it in find_store().
 void place_store(Launch& out) {
   const bool one_host = out.local_world_size == out.world_size;
   if (out.launcher == "Slurm") {
@@ -172,8 +172,8 @@ void find_store(Launch& out) {
 Launch read_any() {
   if (is_set("RANK")) return launch_of_torch();
   if (is_set(kOpenMpi.rank)) return read(kOpenMpi, "Open MPI");
-  // Checks MPI first, because mpirun starts its daemons as a step of Slurm, whose variables do not describe the children of the daemons.
-  // Slurm's own PMI sets PMI_RANK, but not the local rank; Slurm's variables are used in that case.
+  // Checks MPI before Slurm: mpirun starts its daemons as a step of Slurm, and the step's variables do not describe the processes that the
+  // daemons start. Slurm's own PMI sets PMI_RANK, but not the local rank; Slurm's variables are used in that case.
   if (is_set(kPals.rank) && is_set(kPals.local_rank)) return read(kPals, "MPI");
   const bool step = is_set("SLURM_STEP_ID") && is_set("SLURM_PROCID");
   if (is_set(kMpi.rank) && (is_set(kMpi.local_rank) || !step)) return read(kMpi, "MPI");

@@ -5,7 +5,7 @@
 
 namespace npu_train::detail {
 
-// Logs a warning about a sink. If it is called from inside a sink, the other sinks get the warning after the current message.
+// Logs a warning about a sink. If it is called from inside a sink, the warning is logged after the current message.
 void warn_about_sink(const std::string& warning);
 
 }  // namespace npu_train::detail

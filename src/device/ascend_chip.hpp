@@ -18,12 +18,12 @@ struct AscendChip {
 // family. Ascend910B, without a digit, belongs to the first generation.
 std::optional<AscendChip> ascend_chip(const std::string& soc);
 
-// Returns the chip of that name. For an unknown name, warns and assumes a chip with bf16 and IEEE 754 overflow. For an empty name, makes
-// the cautious assumptions: no bf16, and overflow saturates.
+// Returns the chip with the name `soc`. For an unknown name, warns and assumes a chip with bf16 and IEEE 754 overflow. For an empty name,
+// assumes a chip without bf16 on which overflow saturates.
 AscendChip assumed_chip(const std::string& soc);
 
-// Returns whether `chip` saturates in this process, as torch_npu decides it from INF_NAN_MODE_ENABLE and INF_NAN_MODE_FORCE_DISABLE.
-// Error(Device) for a combination that torch_npu refuses.
+// Returns whether overflow saturates on `chip` in this process. If the chip supports both modes, INF_NAN_MODE_ENABLE and
+// INF_NAN_MODE_FORCE_DISABLE select the mode, as in torch_npu. Error(Device) for a combination that torch_npu refuses.
 bool saturates_here(const AscendChip& chip);
 
 }  // namespace npu_train::detail

@@ -80,8 +80,8 @@ const DeviceBackend& backend_of(const Device& device) {
 
 namespace {
 
-// Returns the Device of a PrivateUse1 device, otherwise nullopt. Every step asks for the capabilities below; for other kinds the answer is
-// fixed and needs no lookup.
+// Returns the Device of a PrivateUse1 device; nullopt for other devices. Every training step calls the functions below. For other devices,
+// their results are fixed and need no lookup.
 std::optional<Device> npu_of(const c10::Device& device) {
   return device.is_privateuseone() ? std::optional(device_of(device)) : std::nullopt;
 }
@@ -116,8 +116,8 @@ void DeviceBackend::backward(const at::Tensor& loss) const { loss.backward(); }
 
 namespace {
 
-// Returns the allocator if it is a DeviceAllocator. torch_npu's is one only from 2.13 on, and at::getDeviceAllocator would abort for older
-// versions.
+// Returns the allocator if it is a DeviceAllocator. torch_npu's allocator is one only from version 2.13 on, and at::getDeviceAllocator
+// would abort for older versions.
 c10::DeviceAllocator* device_allocator(c10::DeviceType type) {
   auto* allocator = dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(type));
   return allocator != nullptr && allocator->initialized() ? allocator : nullptr;
@@ -157,7 +157,7 @@ MemoryStats GenericBackend::memory(const Device& device) const {
   out.reserved = stats.reserved_bytes[0].current;
   try {
     out.total = static_cast<int64_t>(allocator->getMemoryInfo(d.index()).second);
-  } catch (const c10::Error&) {  // an allocator need not support this
+  } catch (const c10::Error&) {  // not every allocator supports this
   }
   return out;
 }

@@ -14,7 +14,7 @@ const DeviceBackend& sim_npu_backend();
 /// Returns all built-in kinds, in the search order of "auto".
 const std::array<const DeviceBackend*, 4>& builtin_backends();
 
-/// Returns the kind, among those of add_backend(), that resolve_device() has chosen for this process's PrivateUse1; "" if none.
+/// Returns the kind added by add_backend() that resolve_device() has chosen for this process's PrivateUse1; "" if it has chosen none.
 std::string chosen_kind();
 
 }  // namespace npu_train::detail

@@ -88,8 +88,8 @@ std::string card_names() {
   return join(out);
 }
 
-// Looks up a chip (910B3) or a series (910B), in any case, with or without "Ascend". As in common usage, "910B" is the series Atlas A2, not
-// the first-generation chip that CANN calls Ascend910B. Error(Usage) for other names, with a list.
+// Looks up a chip (910B3) or a series (910B), in upper or lower case, with or without "Ascend". As in common usage, "910B" is the series
+// Atlas A2, not the first-generation chip that CANN calls Ascend910B. Error(Usage) with a list of names for other names.
 ChipName chip_by_name(const std::string& text) {
   auto name = to_lower(text);
   if (name.starts_with("ascend")) name = name.substr(6);
@@ -173,7 +173,7 @@ OperatorFacts judged(const Row& row, bool named_for_series) {
   }
   if (row.listed == "custom") return {.support = OperatorSupport::Custom};
   if (row.status == "cpu_fallback" || row.listed == "cpu_fallback") return {.support = OperatorSupport::CpuFallback};
-  // This rule includes composite operators, because the limits are those of the API.
+  // This rule also applies to composite operators, because the vendor's list limits APIs, not kernels.
   if (!named_for_series) return {.support = OperatorSupport::Limited, .limits = kNotForSeries};
   if (row.listed == "limited") return {.support = OperatorSupport::Limited};
   return {.support = row.status == "composite" ? OperatorSupport::Composite : OperatorSupport::Native};

@@ -36,7 +36,7 @@ void PortableRandom::set_position(const Position& position) { now = position; }
 at::Tensor PortableRandom::uniform(at::IntArrayRef sizes, const c10::Device& device) {
   check(now.on, ErrorKind::Usage, "PortableRandom", "nothing is on for this thread; make a PortableRandom first, or set rng: portable");
   at::Tensor out = at::empty(sizes, at::TensorOptions().dtype(at::kFloat));
-  constexpr int64_t kPiece = 4096;  // values per stream; the number of values determines the streams, the number of threads does not
+  constexpr int64_t kPiece = 4096;  // values per stream; the streams depend on the number of values, not on the number of threads
   const uint64_t key = derive_seed(now.seed, "portable", now.next++);
   float* to = out.data_ptr<float>();
   const int64_t count = out.numel();

@@ -14,7 +14,7 @@ namespace npu_train::detail {
 
 namespace {
 
-// Returns a tensor of flat's size that the transport can send: `flat` itself if possible.
+// Returns a tensor of the size of `flat` that the transport can send: `flat` itself if possible.
 at::Tensor travelling(const at::Tensor& flat, Bucket::Travel travel) {
   const auto dtype = flat.scalar_type() == at::kFloat ? travel.dtype : flat.scalar_type();
   const auto device = travel.between_devices ? flat.device() : c10::Device(c10::kCPU);
@@ -119,7 +119,8 @@ Parameter Bucket::own(size_t piece) const {
   return parameters_[layout_.pieces[piece].parameter].slice(range.begin, range.numel);
 }
 
-// Reorders the parts by the rank that adds them: a shard consists of consecutive parts, one for each rank that has the shard.
+// Reorders the parts so that part r is the one that rank r adds. In `flat`, a shard consists of consecutive parts, one for each rank that
+// has the shard.
 at::Tensor Bucket::by_rank(const at::Tensor& flat) const {
   if (groups_.replicas == nullptr) return flat;
   return flat.view({groups_.shards->size(), groups_.replicas->size(), -1}).transpose(0, 1).reshape({-1});
@@ -133,8 +134,8 @@ void Bucket::exchange(bool ordered, double unit) {
     if (sharding_ >= Sharding::Gradients) drop_buffers();
     return;
   }
-  // This rank sends its gradients in parts, and then the sum of its own part. Each time it sends all but 1/N of the bucket; a ring sends as
-  // much.
+  // This rank sends its gradients in parts, and then the sum of its own part. Each time it sends all but 1/N of the bucket, as much as in a
+  // ring.
   const int64_t times = scatters(ordered) || (ordered && sharding_ != Sharding::None) ? 1 : 2;  // with shards, the sums are not sent
   const int divided_by = scatters(ordered) ? groups_.shards->size() : group_.size();
   times_ = {.bytes = times * (static_cast<int64_t>(sent_.nbytes()) - static_cast<int64_t>(sent_.nbytes()) / divided_by)};

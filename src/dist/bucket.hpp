@@ -44,8 +44,8 @@ class Bucket {
   // Sends this rank's gradients; if `ordered`, sends each part to the rank that adds it. `unit` rescales the compression errors of earlier
   // windows to these gradients.
   void exchange(bool ordered, double unit = 1);
-  // Returns how many of the kSteps steps to the sum this round has taken. Each step waits for messages in flight, and sends the next ones.
-  // Without groups of ranks the first step is the last one.
+  // The sum of a bucket takes kSteps steps; returns how many of them this round has taken. Each step waits for messages in flight, and
+  // sends the next ones. Without groups of ranks, the first step is the last one.
   static constexpr int kSteps = GroupedSum::kEnd;
   int steps() const { return grouped_ != nullptr ? grouped_->steps() : steps_; }
   void step(bool ordered, bool last_round);
@@ -54,7 +54,7 @@ class Bucket {
   // Whether no message is in flight.
   bool idle() const;
   // Begins the second exchange of a compression that has two. Call it after BucketQueue::fold() of the last round. Buckets for which
-  // turns() is true take their last step only after it.
+  // turns() is true take their last step only after turn().
   void turn();
   bool turns() const { return grouped_ != nullptr && grouped_->turns(); }
   // Blocks until the sum has arrived. Call it only in the last round.
@@ -62,10 +62,10 @@ class Bucket {
 
   // Sets, between two windows, whether the following windows are compressed. The compression errors begin at zero.
   void compress(bool begins);
-  // Returns nullptr if no compression carries errors, or if this rank compresses nothing.
+  // Returns the compressor; nullptr if the bucket has no compression that carries errors, or if this rank does not compress.
   Compressor* compressor() const { return grouped_ != nullptr ? grouped_->compressor() : compressor_.get(); }
 
-  // If this rank does not compress because it does not lead its group, returns the number of ranks that compress and carry errors;
+  // Returns the number of ranks that compress and carry errors, if this rank does not compress because it does not lead its group;
   // otherwise 0.
   int compressors_elsewhere() const { return elsewhere_; }
 

@@ -22,8 +22,8 @@ class BucketQueue {
   };
 
   void set(Options options) { options_ = options; }
-  // Sends complete buckets, and takes steps for which the data have arrived. Never waits: another rank may send its next bucket only after
-  // a layer of its backward pass that waits for this rank.
+  // Sends complete buckets, and takes steps for which the data have arrived. Never waits, because another rank may send its next bucket
+  // only after a layer of its backward pass, and this layer may wait for this rank.
   void send_complete(std::vector<Bucket>& buckets, Round round);
   // Like send_complete(), but returns only after bucket `b`, which is complete, has been sent. Blocks while the queue has no room for it.
   void send_until(std::vector<Bucket>& buckets, size_t b, Round round);

@@ -18,8 +18,8 @@
 
 namespace npu_train::detail {
 
-// Returns the first line of a transport's message, since a stack trace may follow, and the line with CANN's reason, which begins with a
-// code: "EI0003: ...".
+// Returns the first line of a transport's message, because a stack trace may follow. Adds the line with CANN's reason, if there is one;
+// this line begins with a code: "EI0003: ...".
 inline std::string message_of(const std::exception& e) {
   const std::string text = e.what();
   std::string out = text.substr(0, text.find('\n'));
@@ -31,7 +31,7 @@ inline std::string message_of(const std::exception& e) {
   return out;
 }
 
-// State that a group shares with its collectives, which may outlive it.
+// State that a group shares with its collectives. The collectives may outlive the group.
 struct C10dShared {
   explicit C10dShared(std::string name) : who(std::move(name)) {}
 

@@ -26,8 +26,8 @@ void refuse(bool bad, const std::string& name, const at::Tensor& given, int64_t 
         " elements; hint: the checkpoint is of another model");
 }
 
-// Loads the errors of ranks: `saved` is this rank's own row, or has a row for each rank that saved; this rank adds the rows that it takes
-// over.
+// Loads the errors of gradients into `to`. `saved` is this rank's own row, or has a row for each rank that saved; in the second case, this
+// rank adds the rows that it takes over.
 void add_rows(const at::Tensor& to, const at::Tensor& saved, const std::string& name, const ProcessGroup& group) {
   const bool own_row = saved.dim() == 1 && saved.numel() == to.numel();
   refuse(!own_row && (saved.dim() != 2 || saved.size(1) != to.numel()), name, saved, to.numel());
@@ -38,7 +38,8 @@ void add_rows(const at::Tensor& to, const at::Tensor& saved, const std::string& 
   for (int64_t row = group.rank(); row < saved.size(0); row += group.size()) to.add_(saved[row].to(to.device()));
 }
 
-// Loads the errors of sums. If the method has no such errors, the main rank adds them to its own error.
+// Loads the errors of sums into `to`, this rank's part. If the method has no such errors, `to` is undefined, and the main rank adds the
+// errors to `all`, the errors of its gradients.
 void add_sums(const at::Tensor& to, const at::Tensor& all, const at::Tensor& saved, int64_t begin, const std::string& name,
               const ProcessGroup& group) {
   const bool complete = saved.dim() == 1 && saved.numel() == all.numel();

@@ -30,7 +30,7 @@ class Compressor {
   explicit Compressor(Place place) : place_(std::move(place)), error_(place_.layout.numel, place_.layout.options) {}
   virtual ~Compressor() = default;
 
-  // Sends this rank's gradients plus the error, which `unit` rescales to the gradients. Never waits.
+  // Sends this rank's gradients plus the error, which `unit` rescales to the scale of the gradients. Never waits.
   virtual void send(const at::Tensor& flat, double unit) = 0;
   virtual bool arrived() = 0;
   // Whether everything that was sent has arrived.
@@ -48,7 +48,7 @@ class Compressor {
 
   // Keeps the stored error of a piece whose sum is not used, because no rank has a gradient for it.
   virtual void keep(const FlatPiece& piece) { error_.keep(piece.offset, piece.numel); }
-  // Reports whether the step of the window was taken.
+  // Called after a window; `taken`: whether the step of the window was taken.
   virtual void settle(bool taken) { error_.settle(taken); }
 
   // Returns this rank's error of a piece, 1-D.

@@ -207,7 +207,7 @@ void DataParallelStrategy::check_weights(int64_t steps) {
   }
 }
 
-// Logs a warning instead of an error: a model may choose operators by its input.
+// Logs a warning instead of an error, because a model may choose operators by its input.
 void DataParallelStrategy::check_operators() {
   const auto all = group_->gather("operators", str_cat(own_weight_.samples, " ", own_weight_.micro_batches, " ", hash64(operators_)));
   const auto samples_of = [&](size_t r) { return all[r].substr(0, all[r].rfind(' ')); };

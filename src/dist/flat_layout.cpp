@@ -53,7 +53,7 @@ int64_t FlatBucket::offset_in_part(const FlatPiece& piece, int rank, int ranks) 
 
 namespace {
 
-// Adds buckets for the parameters `indices`, in their order. The first bucket of all is closed at an eighth of `bucket_bytes`.
+// Adds buckets for the parameters `indices`, in their order. The first bucket of the layout is closed at an eighth of `bucket_bytes`.
 void add_buckets(const ParameterSet& parameters, const std::vector<size_t>& indices, int ranks, int64_t bucket_bytes,
                  const std::vector<int>& owners, std::vector<FlatBucket>& closed) {
   std::vector<FlatBucket> open;  // at most one for each combination of device and dtypes

@@ -24,7 +24,8 @@ struct FlatBucket {
   std::vector<FlatPiece> pieces{};
   int64_t numel = 0;  // padded to a multiple of 64 elements x ranks, so that the part of each rank starts at a block of 64
 
-  // The elements of a piece in part `rank` of `ranks`, counted from the piece's first element; {0, 0} if there are none.
+  // The range of a piece's elements that are in part `rank` of `ranks`, counted from the first element of the piece; {0, 0} if there are
+  // none.
   struct Range {
     int64_t begin, numel;
   };
@@ -46,8 +47,8 @@ struct FlatBucket {
 // to the size of the largest one.
 std::vector<FlatBucket> flat_layout(const ParameterSet& parameters, int ranks, int64_t bucket_bytes, const std::vector<int>& owners = {});
 
-// Layout for parameters that are gathered and released by units: each bucket belongs to one unit, in the reverse order of units. `unit_of`:
-// the unit of each parameter.
+// Returns the layout for parameters that are gathered and released by units: each bucket belongs to one unit, in the reverse order of
+// units. `unit_of`: the unit of each parameter.
 std::vector<FlatBucket> unit_layout(const ParameterSet& parameters, int ranks, const std::vector<size_t>& unit_of);
 
 }  // namespace npu_train::detail

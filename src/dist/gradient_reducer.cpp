@@ -329,7 +329,7 @@ void GradientReducer::Impl::idle_pass() {
 
 // Ends all rounds, including those of passes that only other ranks have. Another rank waits for the gradients of a round before its next
 // backward pass and, with units, for this rank's part in its next forward pass. So this rank sends its gradients before it takes part in
-// that forward pass, and waits for those of others after it.
+// that forward pass, and waits for the gradients of other ranks after that pass.
 void GradientReducer::Impl::end_rounds() {
   const auto others = [this] { return units_ != nullptr && passes_ < passes_of_all_; };
   if (passes_ == 0 && others()) idle_pass();

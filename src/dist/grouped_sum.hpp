@@ -22,7 +22,7 @@ class GroupedSum {
   GroupedSum(const RankGroups& groups, std::unique_ptr<Compressor> compressor) : groups_(groups), compressor_(std::move(compressor)) {}
 
   // Begins to replace `content` by its sum over all ranks. `content` is in the memory that the transport sends from. `unit` rescales the
-  // compression errors to its scale. Never waits.
+  // compression errors to the scale of `content`. Never waits.
   void begin(const at::Tensor& content, double unit);
   // Returns the number of steps that have been taken. Each step waits for messages in flight, and sends the next ones.
   int steps() const { return steps_; }

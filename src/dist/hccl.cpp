@@ -34,8 +34,8 @@ npu_train_make_hccl_fn* find_plugin(std::string& why_not) {
 }
 
 // HCCL ends a collective that waits too long, with an error that names the collective. torch_npu's watchdog would end the process instead,
-// so it is off unless the user has set its variable. The watchdog's timeout is longer by HCCL_EXEC_TIMEOUT's default, because torch_npu
-// compares the two.
+// so the watchdog is off unless the user has set its environment variable. Its timeout is longer than HCCL's by the default of
+// HCCL_EXEC_TIMEOUT, because torch_npu compares the two timeouts.
 constexpr const char* kMake = R"(
 import os, torch, torch_npu
 from datetime import timedelta

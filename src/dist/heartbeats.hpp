@@ -19,7 +19,7 @@ class Heartbeats {
  public:
   // Access to the store. Both functions may be called from any thread, and may throw or not return in time.
   struct Store {
-    std::function<void(const std::string&)> write;   // writes the beat of this rank
+    std::function<void(const std::string&)> write;   // writes the heartbeat of this rank
     std::function<std::vector<std::string>()> read;  // reads the heartbeats of all ranks; "" for a rank without one
   };
 

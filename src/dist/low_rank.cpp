@@ -31,8 +31,9 @@ struct Matrix {
   at::Tensor start{}, q{}, next_q{}, own_q{}, p{}, content{};
 };
 
-// Makes the columns orthonormal, one after the other, in two passes each. A column that the earlier columns span becomes zero, because only
-// rounding errors remain of it, which are not orthogonal to them. Numbers that are not finite make the entire result NaN.
+// Makes the columns orthonormal, one after the other, in two passes each. A column in the span of the earlier columns becomes zero: only
+// its rounding errors would remain, and these are not orthogonal to the earlier columns. Numbers that are not finite make the entire result
+// NaN.
 at::Tensor orthonormal(const at::Tensor& p) {
   constexpr double kSpanned = 1e-5;
   auto out = at::empty_like(p);
@@ -144,7 +145,7 @@ class LowRank final : public Compressor {
     Compressor::settle(taken);
     for (auto& m : matrices_) {
       const auto next = std::exchange(m.next_q, {});
-      // A column that has become zero would stay zero.
+      // Restarts a column that has become zero, because it would stay zero.
       if (taken && next.defined()) m.q = at::where(next.norm(2, {0}, /*keepdim=*/true) == 0, m.start, next);
     }
   }

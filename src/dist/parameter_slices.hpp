@@ -17,7 +17,7 @@ namespace npu_train::detail {
 
 class ParameterSlices {
  public:
-  // `units` has sharded the parameters; nullptr unless they are sharded.
+  // `units`: the object that has sharded the parameters; nullptr if they are not sharded.
   ParameterSlices(const ParameterSet& parameters, const std::vector<Bucket>& buckets, ParameterUnits* units, const ShardGroups& groups,
                   Sharding sharding, bool between_devices);
 

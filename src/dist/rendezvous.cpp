@@ -36,9 +36,9 @@ constexpr rlim_t kOtherFiles = 128;  // other files that a run opens: data, chec
 std::string seconds(std::chrono::milliseconds time) { return std::to_string(time.count() / 1000) + " s"; }
 std::string place(const Launch& launch) { return launch.host + ":" + std::to_string(launch.port); }
 
-// Calls `work` in a thread, which is detached if the wait ends early: neither the store nor Gloo can be interrupted, so `work` owns
-// everything that it uses. `look` is called repeatedly during the wait, and throws if waiting has become useless. `late` is called at the
-// timeout, and throws.
+// Calls `work` in a thread. The thread is detached if the wait ends early, because neither the store nor Gloo can be interrupted; `work`
+// therefore owns everything that it uses. `look` is called repeatedly during the wait, and throws if waiting has become useless. `late` is
+// called at the timeout, and throws.
 template <class Fn>
 auto bounded(
     const Rendezvous& r, Fn work, const std::function<void()>& late, const std::function<void()>& look = [] {}) -> decltype(work()) {
@@ -66,8 +66,8 @@ Error store_has_ended(const Rendezvous& r, const std::string& how) {
           "another rank has failed; the first error among the messages of all ranks is the cause", std::current_exception()};
 }
 
-// Returns whether nothing listens at the address of the store. With AI_NUMERICHOST in `flags`, it looks up no host names, which may take
-// seconds.
+// Returns whether nothing listens at the address of the store. With AI_NUMERICHOST in `flags`, it does not look up host names, because a
+// lookup may take seconds.
 bool is_refused(const Launch& launch, int flags) {
   addrinfo hints{}, *found = nullptr;
   hints.ai_flags = flags;

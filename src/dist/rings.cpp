@@ -17,8 +17,8 @@ std::vector<int> every(int from, int end, int step) {
   return out;
 }
 
-// Returns the first group that cannot be connected, if all ranks are divided into groups of `size` neighbours: one of these groups, or the
-// first ranks of all groups. Empty if all can be connected. The last group of neighbours may be smaller.
+// Divides all ranks into groups of `size` neighbours; the last group may be smaller. Returns the first of these groups that cannot be
+// connected, or else the first ranks of all groups if these cannot be connected. Empty if all can be connected.
 std::vector<int> not_connected(int ranks, int local, int size) {
   if (size <= 0 || size >= ranks) return {};
   for (int first = 0; first < ranks; first += size)

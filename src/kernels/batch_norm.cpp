@@ -44,7 +44,7 @@ struct Layout {
   int64_t values() const { return batch * inner; }  // per channel
 };
 
-// Division of rows into chunks. Their number depends only on the sizes, so that sums are equal for any number of threads.
+// The division of rows into chunks. The number of chunks depends only on the sizes, so that sums are equal for any number of threads.
 struct Chunks {
   int64_t rows, size, count;
 
@@ -106,7 +106,7 @@ Statistics statistics(const Layout& layout, const T* x) {
   return s;
 }
 
-// Computes running = (1 - momentum) running + momentum factor value.
+// Computes running = (1 - momentum) * running + momentum * factor * values.
 void move_by_values(const at::Tensor& running, const std::vector<double>& values, double momentum, double factor) {
   if (!running.defined()) return;
   std::vector<double> added(values.size());
@@ -179,7 +179,7 @@ struct Incoming {
   }
 };
 
-// `masked` receives the gradient after the ReLU's mask; undefined if that is not needed.
+// `masked` receives the gradient after the ReLU's mask; it is undefined if the caller does not need that gradient.
 template <class T>
 Sums gradient_sums(const Layout& layout, const Incoming& in, const Affine& affine, const at::Tensor& masked) {
   const int64_t channels = layout.channels;
@@ -253,7 +253,7 @@ class TrainingNorm : public torch::autograd::Function<TrainingNorm> {
     at::Tensor y = normalise(layout, x, saved, weight, bias, residual ? residual->contiguous(layout.format) : at::Tensor(), relu);
     ctx->saved_data["residual"] = residual.has_value();
     ctx->saved_data["relu"] = relu;
-    // Saves y only with a residual, because the ReLU's mask then follows only from the result; otherwise it follows from x.
+    // Saves y only with a ReLU and a residual: the ReLU's mask then follows only from y. Without a residual, the mask follows from x.
     ctx->save_for_backward({x, weight, bias, saved, relu && residual ? y : at::Tensor()});
     return y;
   }

@@ -10,7 +10,7 @@
 
 namespace npu_train::detail {
 
-// Computes a b + c, rounded once, without an FMA instruction. The product of two floats is exact in double, and the sum is rounded to odd
+// Computes a * b + c, rounded once, without an FMA instruction. The product of two floats is exact in double, and the sum is rounded to odd
 // there, so that only the final rounding matters (Boldo & Melquiond 2008).
 inline float multiply_add_in_parts(float a, float b, float c) {
   const double product = static_cast<double>(a) * static_cast<double>(b), addend = static_cast<double>(c), sum = product + addend;

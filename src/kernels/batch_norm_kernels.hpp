@@ -44,7 +44,8 @@ struct NormKernels {
   void (*planes_moments)(NormPlanes n, const T* x, double* mean, double* m2);
   void (*rows_apply)(NormRows n, const T* x, const T* residual, NormAffine affine, bool relu, T* y);
   void (*planes_apply)(NormPlanes n, const T* x, const T* residual, NormAffine affine, bool relu, T* y);
-  // Add, per channel, the sums of g and of g * (x - mean). Write g to `masked` if it is not null; `masked` requires y.
+  // For each channel, add the sum of g to `g`, and the sum of g * (x - mean) to `gx`. Write g to `masked` if it is not null; `masked`
+  // requires y.
   void (*rows_sums)(NormRows n, NormGrad<T> in, NormAffine affine, T* masked, double* g, double* gx);
   void (*planes_sums)(NormPlanes n, NormGrad<T> in, NormAffine affine, T* masked, double* g, double* gx);
   void (*rows_gradient)(NormRows n, NormGrad<T> in, NormAffine affine, NormSlopes slopes, T* dx);

@@ -8,7 +8,7 @@
 
 namespace npu_train::detail {
 
-// Each kernel sets sums[b] to the sum over x[64 b] ... x[64 b + 63], as kernels/block_squares.hpp defines it.
+// Each kernel sets sums[b] to the sum of the squares of x[64 b] ... x[64 b + 63], in the order that kernels/block_squares.hpp defines.
 struct SquareKernels {
   void (*of_float)(const float* x, int64_t blocks, double* sums);
   void (*of_bfloat16)(const c10::BFloat16* x, int64_t blocks, double* sums);

@@ -153,7 +153,7 @@ at::Tensor weight_gradient(const ConvShape& s, const at::Tensor& dy, const at::T
 namespace patches {
 namespace {
 
-// Fills [k, k, C] with the inputs of output pixel `row`, and zeros for the padding.
+// Fills `to` ([k, k, C]) with the inputs of output pixel `row`, and with zeros for the padding.
 void fill_patch(const ConvShape& s, const float* x, int64_t row, float* to) {
   const int64_t c = s.in_channels, run = s.kernel * c;
   const int64_t image = row / s.out_pixels(), p = row % s.out_pixels();

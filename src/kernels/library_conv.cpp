@@ -11,7 +11,7 @@
 namespace npu_train::detail {
 namespace {
 
-// libtorch's forward with library_conv2d_backward(), which avoids libtorch's faulty kernel.
+// A convolution with libtorch's forward pass. The backward pass is library_conv2d_backward(), which avoids libtorch's faulty kernel.
 class LibraryConv : public torch::autograd::Function<LibraryConv> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,

@@ -36,7 +36,7 @@ struct Forms {
   bool any() const { return forward != Form::Library || input != Form::Library || weight != Form::Library; }
 };
 
-// Chooses the passes to lower, based on measurements. `low`: the processor computes low-precision products natively.
+// Chooses the form of each pass, based on measurements. `low`: the processor computes low-precision products natively.
 Forms forms_of(const ConvShape& s, bool low) {
   constexpr int64_t kTinyMap = 16, kSmallMap = 49, kManyWeights = 256 * 256;
   const bool small = s.out_pixels() <= kSmallMap;

@@ -32,7 +32,7 @@ struct PackedOps {
   std::optional<c10::OperatorHandle> lay_out = onednn("mkldnn::_reorder_linear_weight"), run = onednn("mkldnn::_linear_pointwise");
   explicit operator bool() const { return lay_out && run; }
 
-  // Computes `rows` times weight^T plus bias, [N, out], for `rows` [N, in] and `weight` [out, in].
+  // Returns rows * weight^T + bias, [N, out], for `rows` [N, in] and `weight` [out, in].
   at::Tensor product(const at::Tensor& rows, const at::Tensor& weight, const at::Tensor& bias) const {
     const at::Tensor packed = call_boxed(*lay_out, {weight.contiguous(), rows.size(0)});
     return call_boxed(*run, {rows.contiguous(), packed, bias.defined() ? c10::IValue(bias) : c10::IValue(), "none",

@@ -12,9 +12,9 @@
 namespace npu_train::detail {
 namespace {
 
-// Largest number of keys for the CPU's bf16 flash kernel with a backward in fp32. libtorch's backward calls oneDNN for each block of each
-// head, which takes 2.7 times as long at 65 keys and 1.3 times at 197 (Zen 4). With more keys, native low-precision products of the
-// processor are faster.
+// Largest number of keys for which the bf16 flash kernel of the CPU gets a backward pass in fp32. libtorch's own backward pass calls oneDNN
+// for each block of each head, and takes 2.7 times as long at 65 keys and 1.3 times as long at 197 (Zen 4). With more keys, the processor's
+// native low-precision products are faster.
 constexpr int64_t kFewKeys = 256;
 
 class ShortAttention : public torch::autograd::Function<ShortAttention> {

@@ -75,7 +75,8 @@ class Piece : public std::enable_shared_from_this<Piece> {
               " of ", t.scalar_type(), " for the backward pass where its first call saved ", forms_[index].sizes, " of ",
               forms_[index].dtype, "; it must compute the same each time");
         values.push_back(t);
-        // Does not end early if an autograd::Function saves a result: it breaks its reference cycle only after all tensors are saved.
+        // Does not end early if an autograd::Function saves a result, because the Function breaks its reference cycle only after all its
+        // tensors are saved.
         if (values.size() == forms_.size() && !result) throw EarlyEnd{};
         return [t] { return t; };
       });

@@ -98,7 +98,7 @@ int64_t peak_of(const std::function<at::Tensor()>& fn, const Device& device) {
   return std::max<int64_t>(peak_bytes_of(device, [&] { kept = fn(); }), 0);
 }
 
-// Returns the reason why a form needs more memory than allowed; "" if it does not.
+// Returns the reason to reject a form that needs more memory than allowed; "" for any other form.
 std::string too_much(double memory_overhead, const FuseOptions& options, const char* since = "") {
   const auto rounded = [](double x) { return shortest(std::round(x * 100) / 100); };
   if (memory_overhead <= options.max_memory_overhead) return "";

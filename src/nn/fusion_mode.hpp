@@ -54,7 +54,7 @@ class FusionMode : public OpMode {
     c10::weak_intrusive_ptr<Impl> impl;
     std::shared_ptr<const FusedChain> fused;
     std::vector<torch::jit::Stack> calls;  // arguments of the chain's steps so far
-    std::vector<at::Tensor> inputs;        // inputs of the form collected so far
+    std::vector<at::Tensor> inputs;        // inputs of `fused->form` that were collected so far
     bool passed = false;                   // a later step has consumed the result; kept in case another operator reads it, too
   };
 

@@ -18,7 +18,7 @@ namespace npu_train {
 namespace {
 
 constexpr const char* kGenerate = "generate";
-constexpr int64_t kFirstSorted = 256;  // tokens
+constexpr int64_t kFirstSorted = 256;  // number of tokens that drawn_token() sorts first
 
 void check_sampling(const SamplingOptions& o) {
   check(o.temperature >= 0 && std::isfinite(o.temperature), ErrorKind::Usage, kGenerate, "temperature is ", o.temperature,
@@ -155,9 +155,9 @@ class NextLogits {
   const Model& model_;
   at::Device device_ = at::kCPU;
   Continuation more_;
-  std::vector<int64_t> padding_;  // at the beginning of each row
+  std::vector<int64_t> padding_;  // number of padding tokens at the beginning of each row
   int64_t vocabulary_ = 0, longest_ = 0;
-  int64_t width_ = 0, seen_ = 0;  // number of columns: of the padded texts, and of those that the sequences have seen
+  int64_t width_ = 0, seen_ = 0;  // number of columns of the padded texts, and how many of them the sequences have seen
 };
 
 void check_prompts(const Texts& prompts, int64_t vocabulary) {

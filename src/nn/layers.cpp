@@ -112,7 +112,7 @@ at::Tensor without_mask(const at::Tensor& query, const at::Tensor& key, const at
   return record.result(detail::short_attention(q, k, v, causal));
 }
 
-// Returns 0 for pairs that attend and -10,000 for all others: on a device that saturates, a score plus -inf is an overflow.
+// Returns 0 for pairs that attend and -10,000 for all others, because on a device that saturates, a score plus -inf is an overflow.
 at::Tensor finite_mask(const at::Tensor& q, const at::Tensor& keep) {
   return at::zeros(keep.sizes(), q.options().requires_grad(false)).masked_fill(keep.logical_not(), -1e4);
 }

@@ -50,8 +50,8 @@ class Hook final : public torch::autograd::SavedVariableHooks {
 
 }  // namespace
 
-// Autograd asks its engine for hooks. This engine provides them on threads inside a region, and forwards all other calls to the previous
-// engine (a Python interpreter in the process has its own).
+// Autograd asks its engine for hooks. This engine provides them on threads inside a scope of SavedTensorHooks, and forwards all other calls
+// to the previous engine (a Python interpreter in the process has its own engine).
 struct HookedEngine final : Engine {
   explicit HookedEngine(Engine& previous) : engine(previous) {}
 
@@ -75,7 +75,7 @@ struct HookedEngine final : Engine {
 
 namespace {
 
-// Replaces the engine while any region exists in the process.
+// Replaces the engine while any scope of SavedTensorHooks exists in the process.
 class Exchange {
  public:
   void enter() {

@@ -92,7 +92,7 @@ void move(const at::Tensor& running, const at::Tensor& to, double momentum) {
   detail::move_norm(running, 1 - momentum, host_numbers(added));
 }
 
-// Batch normalisation (Ioffe and Szegedy 2015) whose moments, and sums in the backward, are over all ranks.
+// Batch normalisation (Ioffe and Szegedy 2015). Its moments in the forward and its sums in the backward are taken over all ranks.
 class SyncedNorm : public torch::autograd::Function<SyncedNorm> {
  public:
   // Takes std::optional, because apply() accepts an empty optional, but no undefined tensor.

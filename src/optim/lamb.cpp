@@ -16,7 +16,8 @@
 namespace npu_train {
 namespace {
 
-// Copies a new value into the state unless the device skips the step. All values must first be computed in separate tensors.
+// Copies a new value into the state unless the device skips the step. The new values of all states must be computed, in separate tensors,
+// before the first copy.
 void replace(const at::Tensor& target, const at::Tensor& value, const at::Tensor& skip) {
   target.copy_(skip.defined() ? at::where(skip, target, value) : value);
 }

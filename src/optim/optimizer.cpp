@@ -176,8 +176,8 @@ void Optimizer::step(const StepDecision& given) {
     const c10::NoGradGuard no_grad;
     StepDecision decision = given;
     auto buckets = make_buckets();
-    // For parameters that are not on the host, the host decides if it already has the flag, because reading it there is free, or if the
-    // device of the parameters cannot skip a step.
+    // For parameters on a device, the host decides whether to step in two cases: if the flag is already on the host, where reading it is
+    // free, or if the device cannot skip a step.
     const auto needs_host = [&](const Bucket& b) {
       const auto& p = b.parameters.front();
       return !p.is_cpu() && (decision.found_inf.is_cpu() || !skips_on_its_device(p));
@@ -198,7 +198,7 @@ void Optimizer::step(const StepDecision& given) {
   });
 }
 
-// Clamps parameters to their limits. A skipped step changes none, not even one that is outside of its limits.
+// Clamps parameters to their limits. A skipped step changes no parameter, not even one that is outside of its limits.
 void Optimizer::keep_limits(const at::Tensor& found_inf) const {
   for (const auto& limit : limits_) {
     const auto* found = parameters_.find(limit.name);

@@ -71,7 +71,7 @@ const ConfigTable<ParameterGroups>& ParameterGroups::config_table() {
 std::vector<int> layers_from_output(const ParameterSet& parameters) {
   std::vector<BlockName> names;
   std::vector<std::string> blocks, lists;
-  std::unordered_map<std::string, bool> has_matrix;  // for each module: one of its parameters is a matrix
+  std::unordered_map<std::string, bool> has_matrix;  // for each module, whether one of its parameters is a matrix
   size_t last = 0;                                   // index of the last parameter that is in a block
   for (const auto& p : parameters) {
     has_matrix[layer_of(p.name)] |= p.whole().dim() > 1;

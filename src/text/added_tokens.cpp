@@ -98,7 +98,7 @@ bool AddedTokens::is_word_behind(std::string_view text) const {
 void AddedTokens::divide(std::string_view whole, bool normalized, const std::function<void(std::string_view, bool)>& text,
                          const std::function<void(int32_t)>& token) const {
   const auto& trie = normalized ? normalized_ : plain_;
-  size_t begin = 0;  // begin of the text that was not passed on yet
+  size_t begin = 0;  // start of the text that was not passed on yet
   for (size_t at = 0; !trie.empty() && at < whole.size();) {
     const auto [end, index] = trie.longest(whole, at);
     if (index == kNoToken) {

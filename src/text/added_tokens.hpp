@@ -25,8 +25,8 @@ struct AddedToken {
 class AddedTokens {
  public:
   AddedTokens() = default;
-  /// Reads the list "added_tokens". `normalizer` may be nullptr. Error(Data) with the name `where`, also for an id that belongs to another
-  /// token of the model.
+  /// Reads the list "added_tokens". `normalizer` may be nullptr. Error(Data) with the name `where` if the list is invalid, or if
+  /// `vocabulary` has another token with the same id, or another id for the same token.
   AddedTokens(const Json& list, const Vocabulary& vocabulary, const Normalizer* normalizer, const std::string& where);
 
   const std::vector<AddedToken>& tokens() const { return tokens_; }
@@ -34,8 +34,8 @@ class AddedTokens {
   const AddedToken* find(int64_t id) const;
   const AddedToken* find(std::string_view content) const;
 
-  /// Calls `text` for each part of `whole` without added tokens, and `token` for each added token, in order. If `normalized`, searches for
-  /// the added tokens that occur in normalised text, otherwise for the others.
+  /// Calls `text` for each part of `whole` without added tokens, and `token` for each added token, in order. Searches only for added tokens
+  /// whose `in_normalized` equals `normalized`.
   void divide(std::string_view whole, bool normalized, const std::function<void(std::string_view text, bool first)>& text,
               const std::function<void(int32_t id)>& token) const;
 

@@ -8,7 +8,8 @@
 namespace npu_train::detail {
 namespace {
 
-// The blocks of CJK ideographs as in the published tokenizers, which have a gap from U+2B820 to U+2B91F.
+// Returns whether a character is in a block of CJK ideographs. The blocks are those of the published tokenizers, which omit U+2B820 to
+// U+2B91F.
 bool is_ideograph(char32_t c) {
   return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) || (c >= 0x2A700 && c <= 0x2B73F) ||
          (c >= 0x2B740 && c <= 0x2B81F) || (c >= 0x2B920 && c <= 0x2CEAF) || (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);

@@ -29,7 +29,7 @@ void best_path(std::string_view text, const TokenTrie& trie, const UnknownToken&
   // The best path up to a position.
   struct Node {
     Sum score = 0;
-    size_t begin = 0;  // begin of its last token
+    size_t begin = 0;  // start of its last token
     int32_t id = kNoToken;
     bool reached = false;
   };
@@ -42,7 +42,7 @@ void best_path(std::string_view text, const TokenTrie& trie, const UnknownToken&
     auto& node = nodes[end - first];
     if (!node.reached || score > node.score) node = {score, begin, id, true};
   };
-  // Passes on the tokens before a position that no token crosses, because every path leads through it.
+  // Passes on the tokens before the position `end`. No token crosses that position, so every path leads through it.
   const auto pass = [&](size_t end) {
     tokens.clear();
     for (size_t at = end; at > first; at = tokens.back().begin) tokens.push_back(nodes[at - first]);

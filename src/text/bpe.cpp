@@ -18,7 +18,7 @@ struct Merge {
   int32_t rank = 0, id = kNoToken;  // position in the list of merges; id of the joined token
 };
 
-// A hash table with open addressing, because std::unordered_map takes most of the time of a merge.
+// A hash table with open addressing. With std::unordered_map, lookups would take most of the time of a merge.
 class MergeTable {
  public:
   explicit MergeTable(size_t count) {
@@ -133,7 +133,7 @@ class Bpe final : public TokenModel {
           visible_start(right, 40), "' are merged twice");
   }
 
-  // Stores the ids of the characters below U+0800 in a table. Most characters of a word are in it and need no search by text.
+  // Stores the ids of the characters below U+0800 in a table. Most characters of a word are in the table and need no search by text.
   void index_characters() {
     characters_.assign(0x800, kNoToken);
     for (char32_t c = 0; c < characters_.size(); ++c) {
@@ -164,11 +164,13 @@ class Bpe final : public TokenModel {
         id = character_id(text);
       }
       at = end;
+      // A character without a token becomes its byte tokens or the unknown token. If the model has neither, the character is omitted, as in
+      // the package tokenizers.
       if (id != kNoToken) {
         if (unknown) out.push_back(unknown_);
         unknown = false;
         out.push_back(id);
-      } else if (!bytes_.append(text, out) && unknown_ != kNoToken) {  // without both, the character is omitted, as in the original
+      } else if (!bytes_.append(text, out) && unknown_ != kNoToken) {
         if (unknown && !fuse_unknown_) out.push_back(unknown_);
         unknown = true;
       }
@@ -239,7 +241,7 @@ class Bpe final : public TokenModel {
   std::string prefix_, suffix_;
   int32_t unknown_ = kNoToken;
   bool fuse_unknown_ = false, whole_words_ = false;
-  bool divides_ = true;  // no merge joins a space to another character before it
+  bool divides_ = true;  // a word may be divided before a space (see divider())
   ByteTokens bytes_;
   MergeTable merges_;
   std::vector<int32_t> characters_;  // ids by code point

@@ -8,8 +8,8 @@ namespace {
 bool is_printable(unsigned byte) { return (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte != 0xAD); }
 
 struct Tables {
-  std::array<char, 512> texts{};       // UTF-8 of the character of each byte, in two bytes
-  std::array<uint8_t, 256> sizes{};    // 1 or 2
+  std::array<char, 512> texts{};       // the UTF-8 form of each byte's character; each has room for two bytes
+  std::array<uint8_t, 256> sizes{};    // size of each form: 1 or 2
   std::array<int16_t, 0x144> bytes{};  // byte of each code point; -1: none
 };
 

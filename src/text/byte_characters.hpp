@@ -1,4 +1,4 @@
-// Maps each byte to a printable character, as GPT-2 does, so that tokens of arbitrary bytes are texts.
+// Maps each byte to a printable character, as GPT-2 does, so that a token of arbitrary bytes can be written as text.
 #pragma once
 
 #include <array>

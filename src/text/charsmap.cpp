@@ -46,8 +46,8 @@ Charsmap::Charsmap(std::string_view bytes, const std::string& where) {
   }
 }
 
-// Calls `found(bytes, value)` for each text of the trie with which `text` begins, shortest first, until `found` returns false. A zero
-// byte in `text` ends the search. In a trie with cycles, the end of `text` and kLongest bound it.
+// Calls `found(bytes, value)` for each text of the trie with which `text` begins, shortest first, until `found` returns false. The search
+// also ends at a zero byte in `text`, at the end of `text` and after kLongest bytes, even in a trie with cycles.
 template <class Found>
 void Charsmap::each(std::string_view text, Found&& found) const {
   if (units_.empty()) return;

@@ -20,7 +20,8 @@ class Charsmap {
   /// Replaces nothing.
   Charsmap() = default;
   /// Reads the size of the trie in bytes, the trie, and the replacements, each of which ends with a zero byte. Error(Data) with the name
-  /// `where`, including for a value of the trie that is no replacement, because a search could then read outside of the data.
+  /// `where` if the data are damaged. This includes a trie with a value that does not refer to a replacement, because a search could then
+  /// read outside of the data.
   Charsmap(std::string_view bytes, const std::string& where);
 
   static constexpr size_t kLongest = 1024;  ///< bytes; longer texts of the trie are not found

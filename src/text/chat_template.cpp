@@ -37,7 +37,7 @@ namespace {
 
 using detail::given_setting;
 
-// The setting is one template, or a list of templates with names, of which "default" is used.
+// The setting is one template or a list of named templates, of which the one with the name "default" is used.
 std::string chat_template_of(const Json& config, const std::string& where) {
   const auto* found = given_setting(config, "chat_template");
   if (found == nullptr) return "";

@@ -16,7 +16,7 @@ struct PartsOfText {
   Ids operator()(size_t begin, size_t end) const { return tokenizer.encode(text.substr(begin, end - begin), /*special_tokens=*/false).ids; }
 };
 
-// The tokens of a text, and how many of them come before each of its borders.
+// The tokens of a text and, for each border in the text, the number of tokens before it.
 struct BorderedTokens {
   Ids ids;
   std::vector<size_t> before;
@@ -52,9 +52,10 @@ BorderedTokens in_parts(const PartsOfText& parts, const std::vector<size_t>& bor
   return out;
 }
 
-// Returns the tokens of the text, which is divided only at those borders that a token of `whole` crosses. `whole` has the tokens of the
-// undivided text. To find a border in it, the text from the last division (at first, from the beginning) to the border is tokenized. The
-// text between two borders would not do, because a tokenizer may begin each text with a space, as that of Llama 2 does.
+// Returns the tokens of the text, which is divided only at the borders that a token of the undivided text crosses. `whole` has the tokens
+// of the undivided text. To count the tokens before a border, tokenizes the text from the last division (at first, from the beginning) to
+// the border. It would be wrong to tokenize only the text between two borders, because a tokenizer such as Llama 2's begins each text with
+// a space.
 BorderedTokens in_beginnings(const PartsOfText& parts, const std::vector<size_t>& borders, const Ids& whole) {
   BorderedTokens out;
   Ids rest = whole;                      // tokens of the text from `at` on
@@ -71,7 +72,7 @@ BorderedTokens in_beginnings(const PartsOfText& parts, const std::vector<size_t>
       out.append(beginning, beginning.size());
       out.before.push_back(out.ids.size());
       at = fitting = borders[i++];
-    } else {  // the earlier borders have moved, because a normalizer changes text across them
+    } else {  // the tokens before `fitting` have changed, because a normalizer changes text across borders
       out.append(rest, sure);
       at = fitting;
     }

@@ -36,7 +36,7 @@ struct JinjaValue {
   bool is_true() const;
 };
 
-/// Error(Data) for kinds that cannot be compared or printed.
+/// jinja_less(): Error(Data) for kinds that cannot be ordered. jinja_text(): Error(Data) for a list or an object.
 bool jinja_equal(const Json& a, const Json& b);
 bool jinja_less(const Json& a, const Json& b, const std::string& where);
 std::string jinja_text(const JinjaValue& value, const std::string& where);
@@ -56,9 +56,9 @@ JinjaValue jinja_method(const std::string& name, const JinjaValue& value, const 
 JinjaValue jinja_item(const JinjaValue& value, const JinjaValue& key, const std::string& where);
 JinjaValue jinja_slice(const JinjaValue& value, const JinjaValue& begin, const JinjaValue& end, const JinjaValue& step,
                        const std::string& where);
-/// Returns the elements over which a value is iterated.
+/// Returns the elements that a loop over the value visits.
 std::vector<Json> jinja_elements(const JinjaValue& value, const std::string& where);
-/// Returns the current time in the format of strftime().
+/// Formats the current local time as strftime() does. Error(Data) for a conversion that is not supported.
 std::string jinja_time(const std::string& format, const std::string& where);
 
 // ---- trees ----
@@ -68,11 +68,11 @@ struct JinjaExpression {
   Kind kind = Kind::Literal;
   std::string name;  // name of a variable, attribute, operator, filter or test
   JinjaValue value{};
-  std::vector<std::unique_ptr<JinjaExpression>> parts;                          // nullptr: a limit of a slice that is omitted
+  std::vector<std::unique_ptr<JinjaExpression>> parts;                          // nullptr: an omitted limit of a slice
   std::vector<std::pair<std::string, std::unique_ptr<JinjaExpression>>> named;  // arguments
-  bool negated = false;                                                         // "is not"
+  bool negated = false;                                                         // true: "is not"
   int64_t line = 1;
-  int depth = 1;  // levels of the tree
+  int depth = 1;  // number of levels in this tree
 };
 
 struct JinjaNode {
@@ -91,8 +91,8 @@ std::vector<JinjaNode> parse_jinja(std::string_view source, const std::string& w
 /// Bytes [begin, end) of a text.
 using JinjaSpan = std::pair<size_t, size_t>;
 
-/// Returns the text of a template with these variables. Adds the spans that `generation` blocks have written to `generated`, in order.
-/// Error(Data) as for parse_jinja(), and for too many steps.
+/// Returns the text of a template with these variables. Appends to `generated` the spans of the text that `generation` blocks write, in
+/// order. Error(Data) as for parse_jinja(), and for too many steps.
 std::string render_jinja(const std::vector<JinjaNode>& nodes, const Json& variables, const std::string& where,
                          std::vector<JinjaSpan>* generated = nullptr);
 /// Returns whether a template has a `generation` block.

@@ -33,8 +33,8 @@ std::string joined_elements(const JinjaValue& value, const JinjaArguments& argum
   return out;
 }
 
-// Implements selectattr() and rejectattr(): returns the elements whose attribute is true or passes a test if `wanted`, otherwise the
-// others.
+// Implements selectattr() and rejectattr(). An element passes if its attribute is true or, if a test is given, if the attribute passes that
+// test. If `wanted`, returns the elements that pass, otherwise those that do not.
 Json selected(const JinjaValue& value, const JinjaArguments& arguments, bool wanted, const std::string& where) {
   const auto key = JinjaValue{needed(arguments, 0, "attribute", where)};
   JinjaArguments rest;
@@ -60,7 +60,7 @@ Json mapped(const JinjaValue& value, const JinjaArguments& arguments, const std:
   return out;
 }
 
-// Makes the first letter of each word, or only of the text, upper case, and the others lower case.
+// Makes the first letter of the text, or of each word if `of_words`, upper case, and all other letters lower case.
 std::string capitals(std::string text, bool of_words) {
   bool first = true;
   for (auto& c : text) {

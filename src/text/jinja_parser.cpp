@@ -52,7 +52,7 @@ class JinjaParser {
     take();
   }
 
-  // Parses up to a block that begins with one of these words.
+  // Parses up to a block tag that begins with one of the words in `ends`.
   std::vector<JinjaNode> nodes(const std::vector<std::string_view>& ends) {
     if (++depth_ > kDeepest) fail("blocks are nested too deeply");
     std::vector<JinjaNode> out;
@@ -307,7 +307,7 @@ class JinjaParser {
 
   std::string test_name() { return is_sign("==") ? take().text : name(); }
 
-  // "is divisibleby(3)" or "is divisibleby 3".
+  // Parses the argument of a test, if there is one: "is divisibleby(3)" or "is divisibleby 3".
   void test_argument(JinjaExpression& test) {
     if (skip_sign("(")) return arguments(test);
     const bool word = now().kind == Kind::Name && now().text != "and" && now().text != "or" && now().text != "if" && now().text != "else" &&

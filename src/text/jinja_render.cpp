@@ -87,7 +87,7 @@ class JinjaRun {
     return Flow::Next;
   }
 
-  // A variable that is set in the block does not exist after it, because the block is a macro in Jinja.
+  // A variable that is set in the block does not exist after the block, because a generation block is a macro in Jinja.
   Flow generation(const JinjaNode& node, std::string& out) {
     const bool outermost = !std::exchange(generating_, true);
     const auto begin = out.size();

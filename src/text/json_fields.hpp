@@ -1,4 +1,4 @@
-// Strict reading of an object of tokenizer.json: a member that nobody reads is an error.
+// Reads an object of tokenizer.json strictly: a member that is never read is an error.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace npu_train::detail {
 
 class JsonFields {
  public:
-  /// `where` names the object in errors: "tokenizer.json: normalizer.normalizers[1]". Error(Data) if it is not an object.
+  /// `where` names the object in errors: "tokenizer.json: normalizer.normalizers[1]". Error(Data) if `object` is not a JSON object.
   JsonFields(const Json& object, std::string where);
 
   const std::string& where() const { return where_; }

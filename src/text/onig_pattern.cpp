@@ -169,7 +169,7 @@ class Translation {
     at_ = end + 1;
   }
 
-  // \x41, \x{1F600} and \u00e9.
+  // Translates code points such as \x41, \x{1F600} and \u00e9.
   void code_point(bool four_digits) {
     const bool braces = !four_digits && in_.substr(at_ + 2, 1) == "{";
     const size_t begin = at_ + (braces ? 3 : 2), close = braces ? in_.find('}', begin) : std::string_view::npos;

@@ -44,7 +44,7 @@ class Reader {
           ": '", visible_start(token, 40), "' is not the token ", id);
   }
 
-  // ["[SEP]", 102]
+  // Returns the id in a member such as ["[SEP]", 102].
   std::vector<int32_t> named_token(JsonFields& fields, const std::string& key) const {
     const auto where = fields.where(key);
     const auto& pair = fields.at(key).items(where);
@@ -53,7 +53,7 @@ class Reader {
     return {static_cast<int32_t>(pair[1].integer(where))};
   }
 
-  // cls A sep, and cls A sep [sep] B sep.
+  // Returns the templates `cls A sep` for one text and `cls A sep [sep] B sep` for two texts; with one separator, [sep] is omitted.
   TokenTemplate around(JsonFields& fields, int separators, int32_t second_type) const {
     const auto sep = named_token(fields, "sep"), cls = named_token(fields, "cls");
     TokenTemplate out;
@@ -92,7 +92,7 @@ class Reader {
     return {std::move(single), parts("pair", true)};
   }
 
-  // {"SpecialToken": {"id": "[CLS]", "type_id": 0}} or {"Sequence": {"id": "A", "type_id": 0}}
+  // Reads {"SpecialToken": {"id": "[CLS]", "type_id": 0}} or {"Sequence": {"id": "A", "type_id": 0}}.
   static TemplatePart part(const Json& json, const std::string& where,
                            const std::vector<std::pair<std::string, std::vector<int32_t>>>& special, bool pair) {
     JsonFields fields(json, where);

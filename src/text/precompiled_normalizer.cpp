@@ -42,8 +42,9 @@ std::optional<std::string> bytes_of_base64(std::string_view text) {
   return out;
 }
 
-// Follows the package tokenizers. It looks up graphemes of fewer than 6 bytes, and the rest character by character. A grapheme or character
-// that begins with a text of the map becomes the replacement of the shortest such text, so the accent of a grapheme may vanish.
+// Follows the package tokenizers: looks up each grapheme of fewer than 6 bytes and, if the grapheme is longer or has no replacement, each
+// of its characters. A grapheme or character that begins with a text of the map is replaced completely, by the replacement of the shortest
+// such text. The accent of a grapheme may therefore vanish.
 class PrecompiledNormalizer final : public Normalizer {
  public:
   explicit PrecompiledNormalizer(Charsmap map) : map_(std::move(map)) {}

@@ -29,7 +29,7 @@ class Regex {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The successive matches in a text of valid UTF-8, which do not overlap.
+/// The successive matches in a text of valid UTF-8. They do not overlap.
 class Matches {
  public:
   Matches(const Regex& regex, std::string_view text);
@@ -54,11 +54,11 @@ std::string quoted_pattern(std::string_view text);
 
 // The pattern of a normalizer, pre-tokenizer or decoder: {"String": "..."} or {"Regex": "..."}.
 
-/// Reads such a pattern. Error(Data) with the name `where` for another object, and for a pattern that is not supported.
+/// Reads a pattern of this form. Error(Data) with the name `where` for an object of another form, and for a pattern that is not supported.
 Regex read_pattern(const Json& json, const std::string& where);
 
-/// Largest text in bytes, because several steps that each double a text would fill any memory. check_text_size() throws Error(Data) for a
-/// larger text.
+/// Largest text in bytes. Without a limit, several steps that each double a text would fill any memory. check_text_size() throws
+/// Error(Data) for a larger text.
 inline constexpr size_t kLargestText = size_t{256} << 20;
 void check_text_size(size_t bytes);
 

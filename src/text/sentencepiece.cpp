@@ -19,7 +19,8 @@ namespace {
 // Families of tokenizer classes of transformers that add the same tokens to the ids of a text.
 enum class PieceFamily { Plain, Llama, Gemma, T5, Albert, XLNet };
 
-// Families by tokenizer class, and by the model_type of config.json, which decides if the files do not name the class.
+// The family of each tokenizer class, and of each `model_type` in config.json. The model_type is used if tokenizer_config.json does not
+// name the class.
 constexpr std::pair<const char*, PieceFamily> kPieceClasses[] = {
     {"LlamaTokenizer", PieceFamily::Llama}, {"GemmaTokenizer", PieceFamily::Gemma},   {"T5Tokenizer", PieceFamily::T5},
     {"MT5Tokenizer", PieceFamily::T5},      {"AlbertTokenizer", PieceFamily::Albert}, {"XLNetTokenizer", PieceFamily::XLNet}};
@@ -107,7 +108,7 @@ class SentencePieceReader {
     return Json::object({{"type", "Sequence"}, {"normalizers", Json::array(std::move(steps))}});
   }
 
-  // Separates a comma from a digit before it: pieces that end with both become improbable, as in transformers.
+  // Lowers the scores of pieces that end with a digit and a comma, so that a comma is separated from a digit before it, as in transformers.
   void part_commas() {
     for (auto& piece : model_.pieces) {
       const auto size = piece.text.size();

@@ -1,5 +1,5 @@
-// Models of SentencePiece (Kudo and Richardson, "SentencePiece", EMNLP 2018): a file with pieces and their scores, and how a text becomes
-// ids. The reference is the package sentencepiece.
+// Reads models of SentencePiece (Kudo and Richardson, "SentencePiece", EMNLP 2018), which are files with pieces and their scores, and
+// converts texts to ids with them. The reference implementation is the package sentencepiece.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct SentencePieceFile {
   int32_t unknown = 0;         ///< id of the unknown piece
   bool bpe = false;            ///< true: BPE; false: Unigram
   bool byte_fallback = false;  ///< a character without a piece becomes bytes
-  bool space_at_end = false;   ///< the space of dummy_prefix is added after the text
+  bool space_at_end = false;   ///< the space of `dummy_prefix` is added after the text
   bool dummy_prefix = true;    ///< a space is added to each text
   bool remove_spaces = true;   ///< removes spaces at both ends of a text, and all but one between words
   bool escape_spaces = true;   ///< a space becomes kSpaceSign
@@ -42,16 +42,17 @@ int byte_of_piece(std::string_view text);
 /// not supported.
 SentencePieceFile read_sentencepiece_file(std::string_view bytes, const std::string& where);
 
-/// How the beginnings of the parts of a text between special tokens are processed. The defaults are those of SentencePiece.
+/// How the beginning of each part of a text between special tokens is processed. The defaults are those of SentencePiece.
 struct PartBeginnings {
-  bool legacy = true;  ///< false: as in transformers, only the first part is a beginning; other parts keep one leading space
-  bool prefix = true;  ///< true: a beginning gets the space of dummy_prefix
+  bool legacy = true;  ///< true: each part begins like a text; false (as in transformers): only the first does; others keep one space
+  bool prefix = true;  ///< true: a part that begins like a text gets the space of SentencePieceFile::dummy_prefix
 };
 
-/// Returns the normalisation of a text, as a pre-tokenizer that passes on the result as one word. Error(Data) with the name `where` for a
-/// damaged charsmap.
+/// Returns a pre-tokenizer that normalises a text like SentencePiece, and passes on the result as one word. Error(Data) with the name
+/// `where` for a damaged charsmap.
 std::unique_ptr<PreTokenizer> sentencepiece_text(const SentencePieceFile& file, PartBeginnings beginnings, const std::string& where);
-/// Returns the decoder, which converts the texts of pieces to one text. The texts of special tokens may be among them and stay unchanged.
+/// Returns the decoder, which converts the texts of pieces to one text. The texts of special tokens may be among those of the pieces, and
+/// stay unchanged.
 std::unique_ptr<TokenDecoder> sentencepiece_decoder(const SentencePieceFile& file, PartBeginnings beginnings);
 
 /// Returns the texts of the user-defined symbols, which no model divides.

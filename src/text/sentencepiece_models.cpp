@@ -32,8 +32,8 @@ class PieceModel : public TokenModel {
     return id != kNoToken && is_usable(static_cast<size_t>(id)) ? id : kNoToken;
   }
 
-  // Appends a piece, or, for kNoToken, the bytes or the unknown piece that represent the text. Successive unknown texts are one piece,
-  // unless they become bytes. `unknown` is whether the last text was unknown.
+  // Appends the piece `id`. For kNoToken, appends the byte pieces of the text or, if the model has none, the unknown piece; successive
+  // unknown texts become one unknown piece. `unknown` is whether the previous text was unknown, and is updated.
   void append(int32_t id, std::string_view text, bool& unknown, std::vector<int32_t>& out) const {
     if (id != kNoToken)
       out.push_back(id);
@@ -86,7 +86,7 @@ class PieceBpe final : public PieceModel {
     bool operator<(const Pair& other) const { return score != other.score ? score < other.score : left > other.left; }
   };
 
-  // Returns whether a space follows another character.
+  // Returns whether a space follows a character that is not a space.
   static bool has_inner_space(std::string_view text) {
     while (text.starts_with(kSpaceSign)) text.remove_prefix(kSpaceSign.size());
     return text.find(kSpaceSign) != std::string_view::npos;
@@ -130,7 +130,7 @@ class PieceBpe final : public PieceModel {
 
   std::vector<float> scores_;  // by id
   TokenTrie symbols_;          // user-defined symbols
-  bool divides_ = true;        // no piece has a space after another character
+  bool divides_ = true;        // a word may be divided before a space (see divider())
 };
 
 class PieceUnigram final : public PieceModel {
@@ -150,13 +150,13 @@ class PieceUnigram final : public PieceModel {
     if (!pieces.empty()) trie_ = TokenTrie(std::move(pieces));
   }
 
-  // Adds scores as floats, as SentencePiece does, because in a long text their rounding decides between divisions that are nearly equally
+  // Adds scores in float, as SentencePiece does. In a long text, the rounding of the sums decides between divisions that are nearly equally
   // good.
   void encode(std::string_view word, std::vector<int32_t>& out) const override {
     bool unknown = false;
     const auto score_of = [&](int32_t id, size_t bytes) {
       const auto index = static_cast<size_t>(id);
-      // A user-defined symbol has the score of release 0.2.3 of SentencePiece, whatever its score in the file is.
+      // For a user-defined symbol, release 0.2.3 of SentencePiece ignores the score in the file and uses this one.
       return is_user_defined(index) ? static_cast<float>(0.1 * static_cast<double>(bytes) - 0.1) : scores_[index];
     };
     best_path<float>(word, trie_, unknown_token_, score_of, [&](size_t begin, size_t end, int32_t id) {

@@ -11,7 +11,7 @@ namespace npu_train::detail {
 
 enum class Delimiters { Removed, Isolated, MergedWithPrevious, MergedWithNext, Contiguous };
 
-/// Parses a name of tokenizer.json. Error(Data) with the name `where`.
+/// Parses the name of a member of Delimiters, as tokenizer.json spells it. Error(Data) with the name `where` for an unknown name.
 Delimiters read_delimiters(const std::string& name, const std::string& where);
 
 /// Passes on the words between delimiters; `delimiters` determines what happens to the delimiters. The parts that are added must follow
@@ -34,7 +34,7 @@ class Splitter {
   TextPart whole_;
   Delimiters delimiters_;
   const TextPartSink& sink_;
-  size_t begin_ = 0;  // begin of the text that was not passed on yet
+  size_t begin_ = 0;  // start of the text that was not passed on yet
   size_t end_ = 0;    // end of the last part
   bool last_is_delimiter_ = false;
 };

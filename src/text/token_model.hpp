@@ -21,8 +21,8 @@ class TokenModel {
   /// Appends the ids of a word, which is valid UTF-8 and not empty.
   virtual void encode(std::string_view word, std::vector<int32_t>& out) const = 0;
   const Vocabulary& vocabulary() const { return vocabulary_; }
-  /// Returns a character before which a word may be divided without a change of its ids, except where the same character precedes it. "" if
-  /// there is none.
+  /// Returns a character before which a word may be divided without changing the word's ids, unless the same character also precedes that
+  /// place. Returns "" if there is no such character.
   virtual std::string_view divider() const { return {}; }
 
  protected:

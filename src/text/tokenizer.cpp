@@ -179,7 +179,7 @@ int64_t Tokenizer::vocabulary_size() const {
   return out;
 }
 
-// Decodes the returned ids too, because a decoder may treat the first token of a text differently.
+// Also decodes the ids whose text was already returned, because a decoder may treat the first token of a text differently.
 std::string TextStream::behind_returned() const {
   const auto before = decode_({ids_.begin(), ids_.begin() + static_cast<std::ptrdiff_t>(returned_)});
   const auto all = decode_(ids_);
@@ -191,8 +191,8 @@ std::string TextStream::next(int64_t id) {
   auto out = behind_returned();
   // An incomplete character is decoded as U+FFFD.
   if (out.empty() || out.ends_with("\xEF\xBF\xBD")) return "";
-  // Keeps the new ids as context for the next ids. If they have no text on their own, such as a space at the beginning, the earlier ids
-  // stay instead, because the new ones would not show the decoder that other tokens precede.
+  // Keeps the new ids as context for the next ids. If the new ids alone have no text, as for a space at the beginning, the earlier ids stay
+  // instead: with a context that has no text, the decoder would treat the next token like the first one of a text.
   std::vector<int64_t> last(ids_.begin() + static_cast<std::ptrdiff_t>(returned_), ids_.end());
   decode_(last).empty() ? ids_.resize(returned_) : ids_.swap(last);
   returned_ = ids_.size();

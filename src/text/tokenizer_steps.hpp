@@ -1,4 +1,4 @@
-// The steps of tokenizer.json around the model of tokens: normalizers, pre-tokenizers, post-processors and decoders.
+// The steps of tokenizer.json before and after the token model: normalizers, pre-tokenizers, post-processors and decoders.
 #pragma once
 
 #include <cstdint>
@@ -64,8 +64,8 @@ struct TokenTemplate {
   std::vector<TemplatePart> single, pair;
 };
 
-/// Returns the template of a post-processor; its lists are empty if no special tokens are added. Error(Data) with the name `where` for a
-/// type that is not supported, and for a special token that does not have the given id.
+/// Returns the template of a post-processor; `single` and `pair` are empty for a type that adds no special tokens. Error(Data) with the
+/// name `where` for a type that is not supported, and for a special token that does not have the given id.
 TokenTemplate read_post_processor(const Json& json, const std::string& where, const Vocabulary& vocabulary, const AddedTokens& added);
 
 // Decoders of tokenizer.json, which convert the texts of tokens to the original text.

@@ -18,7 +18,7 @@ std::string normal_form(std::string_view text, NormalForm form);
 /// Returns the end of the grapheme that begins at `at` in valid UTF-8 (Unicode Standard Annex 29, extended grapheme clusters).
 size_t behind_grapheme(std::string_view text, size_t at);
 
-/// Appends the lower case of a character, which may be several characters.
+/// Appends the lower-case form of a character. The form may have several characters.
 void append_lower(std::string& out, char32_t point);
 
 /// Returns whether a character has the property White_Space.
@@ -28,7 +28,8 @@ inline bool is_white_space(char32_t c) {
          c == 0x205F || c == 0x3000;
 }
 
-/// Return whether a character has the general category, in this order: P (also ASCII's other signs, "$+<=>^`|~"); M; Mn; N; Cc, Cf or Co.
+/// Return whether the general category of a character is, in the order of the functions: P (or the character is one of "$+<=>^`|~"); M; Mn;
+/// N; Cc, Cf or Co.
 bool is_punctuation(char32_t c);
 bool is_mark(char32_t c);
 bool is_nonspacing_mark(char32_t c);

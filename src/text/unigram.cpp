@@ -18,10 +18,10 @@ namespace {
 
 constexpr double kUnknownPenalty = 10;  // as in SentencePiece
 
-/// Returns a score as the package tokenizers reads it, if the file has the shortest digits, as Rust and Python write them. The package's
-/// JSON reader (serde_json without float_roundtrip) reads the digits as an integer and multiplies or divides it once by a power of ten, so
-/// that 8 % of the scores with 17 digits are wrong in the last bit. That bit decides, for example, between "a" "bb" and "bb" "a", whose
-/// sums differ only by rounding.
+/// Returns the value that the package tokenizers reads for a score. Requires that the file has the score's shortest digits, as Rust and
+/// Python write them. The package's JSON reader (serde_json without float_roundtrip) reads the digits as an integer, and multiplies or
+/// divides that integer once by a power of ten; 8 % of the scores with 17 digits are therefore wrong in the last bit. That bit decides, for
+/// example, between the divisions "a" "bb" and "bb" "a", whose sums differ only by rounding.
 double as_tokenizers_reads(double score) {
   char text[32];
   const char* const end = std::to_chars(text, text + sizeof text, std::abs(score), std::chars_format::scientific).ptr;
@@ -68,7 +68,7 @@ class Unigram final : public TokenModel {
 
   void encode(std::string_view word, std::vector<int32_t>& out) const override {
     constexpr auto kNone = std::string_view::npos;
-    size_t unknown = kNone;  // begin of successive unknown characters, which are one token
+    size_t unknown = kNone;  // start of successive unknown characters, which are one token
     const auto finish = [&](size_t end) {
       if (unknown != kNone) append_unknown(word.substr(unknown, end - unknown), out);
       unknown = kNone;

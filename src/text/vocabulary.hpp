@@ -13,10 +13,10 @@
 namespace npu_train::detail {
 
 inline constexpr int32_t kNoToken = -1;
-inline constexpr int64_t kLargestTokenId = (int64_t{1} << 24) - 1;  // ids index a table
+inline constexpr int64_t kLargestTokenId = (int64_t{1} << 24) - 1;  // limits the table that is indexed by id
 inline constexpr size_t kLongestToken = 16384;                      // bytes
 
-/// Tokens with distinct ids, which may have gaps.
+/// Tokens with distinct ids. The ids may have gaps.
 class Vocabulary {
  public:
   Vocabulary() = default;

@@ -138,7 +138,7 @@ StepResult AlternatingStep::run(const std::vector<Batch>& window, double full_we
     Untrained others;
     for (const auto& other : parts_)
       if (other != part) others.add(*other->parameters);
-    const PortableRandom::MicroBatch draws(part->name, /*attempt=*/0, /*number=*/0);  // each optimizer draws other numbers
+    const PortableRandom::MicroBatch draws(part->name, /*attempt=*/0, /*number=*/0);  // gives each optimizer its own random numbers
     sum.add(part->step->run(window, full_weight));
   }
   ++attempts_;

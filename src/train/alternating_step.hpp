@@ -10,7 +10,7 @@
 namespace npu_train::detail {
 
 // Each optimizer has a complete TrainStep over its own parameters and loss. Its gradients are reduced, unscaled, checked and clipped
-// separately, and the ranks agree on its step separately. If one optimizer skips its step, the others may take theirs.
+// separately, and the ranks agree on its step separately. If one optimizer skips its step, the other optimizers can still step.
 class AlternatingStep final : public WindowStep {
  public:
   // All arguments are borrowed, except the options. `optimizers`: those of the task, in its order. `average`: updated by the steps of the

@@ -22,12 +22,13 @@ class BatchStatistics {
   // Forgets all batches, and restores the buffers that no layer has measured. Later results depend neither on the values of the measured
   // buffers nor on changes that earlier passes made in other buffers.
   void begin_again();
-  // Sets the measured buffers to the means over the batches of all ranks, and all others to their first values. Every rank makes the call.
+  // Sets the measured buffers to the means over the batches of all ranks, and restores the others to their values at construction. Every
+  // rank must call it.
   void write(Ranks& ranks);
 
  private:
   std::vector<NamedTensor> buffers_;
-  std::vector<at::Tensor> before_;  // their first values
+  std::vector<at::Tensor> before_;  // values of the buffers at construction
   // Sums of the fp32 values of each buffer, on the host. Sums of similar fp32 values are exact in fp64, so that they do not depend on how
   // the batches are divided among ranks.
   std::vector<std::vector<double>> sums_;

@@ -43,7 +43,7 @@ class Contrastive final : public ModelTask, public ComparesRanks {
     return at::cat({output.outputs.at(kImages), output.outputs.at(kTexts)}, 1);
   }
 
-  // Computes the products in blocks: all of them would need memory for the square of the number of pairs.
+  // Computes the products in blocks, because all products together would need memory for the square of the number of pairs.
   std::vector<double> epoch_sums(const at::Tensor& rows, int64_t first, int64_t count) const override {
     if (!has_recalls_) return ModelTask::epoch_sums(rows, first, count);
     constexpr int64_t kAtOnce = 256;

@@ -46,7 +46,7 @@ void check_equal_on_ranks(Ranks& ranks, const std::string& options) {
 
 namespace detail {
 
-/// Presents the module as a Task, whose state checkpoints save.
+/// Presents the module as a Task, so that checkpoints can save its state.
 class ModuleState final : public Task {
  public:
   explicit ModuleState(torch::nn::Module& module) : module_(module) {}
@@ -132,7 +132,7 @@ struct DistributedTraining::Impl {
     return taken;
   }
 
-  // Rejects fp16 gradients: a loss scale cannot restore what they have lost.
+  // Rejects fp16 gradients, because a loss scale cannot restore what they have lost.
   void check_gradients() const {
     if (!options.loss_scale) return;
     for (const auto& g : optimizer->parameters().grads())

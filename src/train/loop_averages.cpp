@@ -1,4 +1,5 @@
-// The part of a loop that makes averages between its steps: their running statistics, and the mean of the last checkpoints.
+// Makes averages between the steps of a loop: measures the running statistics of averaged weights, and takes the mean of the last
+// checkpoints.
 #include <optional>
 #include <sstream>
 #include <string>

@@ -18,7 +18,7 @@ class OverflowForensics {
   OverflowForensics(Task& task, const ParameterSet& parameters, Precision& precision, Optimizer& optimizer, Strategy& strategy,
                     const StepOptions& options, bool may_skip, KeptBuffers& buffers, std::function<Batch(const Batch&)> bring);
 
-  // Returns whether an overflow may be explained later: then the buffers of each window's start must be kept.
+  // Returns whether an overflow may be explained later. If so, the buffers must be kept at the start of each window.
   bool watches() const;
   // Called before a window: keeps the state that a replay needs.
   void begin();

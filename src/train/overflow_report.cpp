@@ -46,7 +46,7 @@ class Overflows {
 
   bool within(const at::Tensor& t) const { return largest(t) < limit(t.scalar_type()); }
   // Returns whether a gradient shows no overflow. An fp32 gradient may exceed every fp16 number, so it counts as an overflow of fp16 only
-  // if it equals the largest one.
+  // if it equals the largest fp16 number.
   bool gradient_within(const at::Tensor& t) const {
     const double value = largest(t);
     return value < limit(t.scalar_type()) && !(saturates_ && computes_in_ == at::kHalf && value == limit(at::kHalf));

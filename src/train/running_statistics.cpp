@@ -106,8 +106,8 @@ ptrdiff_t RunningStatistics::index_of(const at::Tensor& running) const {
   return found == buffers_.end() ? -1 : found - buffers_.begin();
 }
 
-// Returns the moves of this rank as numbers: the growth of each counter; the number of micro-batches; for each micro-batch the number of
-// its moves and the moves: index of the buffer, `keep`, number of channels, `added`.
+// Returns the moves of this rank as numbers: the growth of each counter, then the number of micro-batches. For each micro-batch follow the
+// number of its moves and, for each move, the index of the buffer, `keep`, the number of channels, and `added`.
 std::vector<double> RunningStatistics::own_moves() const {
   std::vector<double> out;
   for (const auto& buffer : buffers_)

@@ -44,8 +44,8 @@ class RunningStatistics {
   // Call it after the backward pass of each micro-batch, or in place of one that this rank does not have, if waits(). Takes part in the
   // exchanges of the ranks that still compute, until the passes of every rank have ended.
   void end_micro_batch();
-  // Applies the moves of all ranks; waits for them. Call it after the reduction of gradients: before that, a pass of another rank may wait
-  // for this rank (zero3).
+  // Applies the moves of all ranks; waits for them. Call it after the reduction of gradients, because before that, a pass of another rank
+  // may wait for this rank (zero3).
   void apply();
   // Returns whether a forward pass waits for the other ranks.
   bool waits() const { return synced_ || compares_; }
@@ -60,7 +60,7 @@ class RunningStatistics {
   Task& task_;
   Strategy& strategy_;
   bool synced_, compares_;
-  int64_t rounds_ = 0, complete_rounds_ = 0, round_ = 0;  // complete: every rank has a micro-batch
+  int64_t rounds_ = 0, complete_rounds_ = 0, round_ = 0;  // complete_rounds_: rounds in which every rank has a micro-batch
   bool all_compute_ = false;                              // every rank computes the current pass, so numbers may be sent between devices
   std::vector<NamedTensor> buffers_;                      // empty if there is nothing to do
   std::vector<int64_t> counters_;                         // values of integer buffers at the start of the window

@@ -28,7 +28,7 @@ namespace {
 constexpr const char* kLoopState = "Checkpoint";
 constexpr const char* kCompression = "compression";  // name of the part with the strategy's own state
 
-/// Returns whether this rank has only a slice of a master, because it is sharded.
+/// Returns whether this rank has only a slice of a master, because the master is sharded.
 bool is_apart(const Parameter& p) { return p.is_slice() && p.sliced_from.numel() > 0 && !has_memory(p.sliced_from); }
 
 /// Returns the parameters as this rank saves them: the fp32 masters if there are any, so that a checkpoint fits every precision. They are
@@ -95,7 +95,8 @@ State whole_state(State state, const ParameterSet& parameters, Strategy& strateg
   return state;
 }
 
-/// Joins the slices of masters in host memory, on the main rank or everywhere, if only masters are sharded. Every rank must call it.
+/// If only masters are sharded, joins their slices in host memory, on the main rank or, with `everywhere`, on all ranks. Every rank must
+/// call it.
 void complete_masters(const LoopParts& parts, bool everywhere, State& model) {
   const auto& updated = on_device(*parts.strategy, parts.optimizer->parameters());
   if (std::none_of(updated.begin(), updated.end(), is_apart)) return;
@@ -126,7 +127,7 @@ TensorSlice slice_of(const Parameter& p) {
   return {.value = p.value.detach(), .begin = p.begin, .sizes = p.whole().sizes().vec(), .strides = p.whole().strides().vec()};
 }
 
-/// Saves the state of the strategy; without `slices`, only that of this rank.
+/// Saves the strategy's error feedback. Without `slices`, saves only the errors of this rank, together with its number.
 void save_compression_state(Strategy& strategy, StateSlices* slices, RunState& out) {
   const auto* errors = strategy.error_feedback();
   if (errors == nullptr) return;

@@ -22,10 +22,10 @@ class SavedParts {
   const std::vector<std::string>& leave_out_;
 };
 
-// Saves the state of a training. With a strategy that shards, moves this rank's slices to `slices`. If that is nullptr, every rank must
-// call it and gets all shards joined.
+// Saves the state of a training. With a strategy that shards, moves this rank's slices to `slices`. If `slices` is nullptr, every rank must
+// call this function, and gets all shards joined.
 void save_training(const LoopParts& parts, const LoopPosition& position, StateSlices* slices, RunState& out);
-// Loads the parts in the order of their dependencies; the caller has set the trained parameters before (TrainedParameters).
+// Loads the parts in the order of their dependencies. The caller must have set the trained parameters before (TrainedParameters).
 void load_training(const LoopParts& parts, LoopPosition& position, const SavedParts& saved);
 
 // Returns the weights in the checkpoint `path` that belong to the averaged parameters: slices if these are sharded.

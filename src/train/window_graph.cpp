@@ -13,7 +13,7 @@
 namespace npu_train::detail {
 namespace {
 
-// Returns everything that decides which kernels run, and the numbers that the host computes from a window.
+// Returns a text of everything that decides which kernels run, and of the numbers that the host computes from a window.
 std::string shapes_of(const std::vector<Batch>& window, double full_weight) {
   auto out = str_cat(full_weight, ";");
   for (const auto& batch : window) {

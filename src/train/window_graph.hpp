@@ -27,9 +27,10 @@ class WindowGraph {
   // gradients a replay sets.
   WindowGraph(Device device, const ParameterSet& parameters, std::vector<NamedTensor> buffers, const ParameterSet& updated);
 
-  // Computes a window by the graph if the window has the graph's shapes and divisor; captures the graph once enough such windows have run.
-  // Other windows are computed by `eagerly`, which multiplies losses before their backward: by the tensor (fp32 on the device), or by the
-  // precision's scale if the tensor is undefined. A failed capture leaves no gradients, and restores the states of the generators.
+  // Computes a window by the graph if the window has the shapes and `full_weight` of the graph; captures the graph once enough such windows
+  // have run. `eagerly` computes all other windows, and is what a capture records. It multiplies losses before their backward by its
+  // argument `scale` (fp32 on the device), or by the precision's scale if that argument is undefined. A failed capture leaves no gradients,
+  // and restores the states of the generators.
   using Compute = std::function<WindowSums(const std::vector<Batch>& window, const at::Tensor& scale)>;
   WindowSums run(const std::vector<Batch>& window, double full_weight, double scale, const Compute& eagerly);
 

@@ -1,5 +1,5 @@
-/// The output of a loader and the input of a task: named tensors with the number of samples, their weight and their ids; and the named
-/// tensors that a model returns.
+/// Batch: the output of a loader and the input of a task. It has named tensors, the number of samples, their weight and their ids. Outputs:
+/// the named tensors that a model returns.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,14 +12,14 @@
 
 namespace npu_train {
 
-/// Tensors by dotted name: "input", "target", "boxes.0". Classification uses "input" [N, C, H, W] and "target" [N] (int64), or [N, classes]
-/// for soft labels; a padded batch has "mask" [N] (1 = a real sample).
+/// Tensors by dotted name: "input", "target", "boxes.0". Classification uses "input" [N, C, H, W] and "target" [N] (int64); soft labels are
+/// a "target" [N, classes]. A padded batch has "mask" [N] (1 = a real sample).
 class Batch {
  public:
   using Field = std::pair<std::string, at::Tensor>;
 
   Batch() = default;
-  /// Constructs the batch of a supervised task; size and weight are the first dimension of `input`.
+  /// Constructs the batch of a supervised task. `size` and `weight` are set to the number of rows of `input`.
   Batch(at::Tensor input, at::Tensor target);
 
   bool has(const std::string& name) const;
@@ -36,10 +36,12 @@ class Batch {
   /// Returns a copy with every tensor replaced by `fn`(tensor): moved to a device, pinned, cast.
   Batch map(const std::function<at::Tensor(const at::Tensor&)>& fn) const;
 
-  /// Number of rows, including padding: the first dimension of "input", or of the first field that has one; 0 if no field has one.
+  /// Number of rows, including padding: the size of the first dimension of "input", or of the first field that has one; 0 if no field has
+  /// one.
   int64_t rows() const;
-  /// Returns the rows [first, first + count) without a copy. Fields whose first dimension is not rows() stay complete. Size, weight and ids
-  /// cover the real samples among these rows (the first `size` rows are real). Pending changes are applied first.
+  /// Returns the rows [first, first + count) without a copy. Fields whose first dimension does not have the size rows() stay complete. The
+  /// `size`, `weight` and `ids` of the result count only real samples (the first `size` rows of this batch). Pending changes are applied
+  /// first.
   Batch narrow(int64_t first, int64_t count) const;
 
   /// Applies the pending changes, on the device of the tensors, and returns the result.

@@ -1,6 +1,6 @@
 /// The argument of a forward pass: the batch, and the data that a pass needs in addition to the tensor that flows through the blocks of a
-/// network. TrainStep makes one for each micro-batch and passes it to the task, which passes it on to its model, and the model to its
-/// blocks:
+/// network. TrainStep creates a context for each micro-batch and passes it to the task. The task passes it to its model, and the model to
+/// its blocks:
 ///
 ///   at::Tensor embed(const npu_train::ForwardContext& context, const at::Tensor& tokens) {
 ///     context.put("visible", mask_of(tokens));
@@ -24,7 +24,7 @@
 
 namespace npu_train {
 
-/// A handle: copies refer to the same pass, and may be kept to recompute it in the backward pass.
+/// A handle: all copies refer to the same pass. A copy can be kept for a recomputation of the pass in the backward pass.
 class ForwardContext {
  public:
   /// The ranks that compute the same round of micro-batches.
@@ -39,10 +39,10 @@ class ForwardContext {
   ForwardContext(Batch batch, uint64_t draw_key = 0, std::shared_ptr<const Ranks> ranks = nullptr);  // NOLINT: a batch starts a pass
 
   const Batch& batch() const { return *batch_; }
-  /// Key of the random numbers that a task draws for this micro-batch: a function of seed, attempt and number of the micro-batch over all
-  /// ranks, so that N ranks draw the same numbers as a single process.
+  /// Key of the random numbers that a task draws for this micro-batch. It depends only on the seed, the attempt, and the number of the
+  /// micro-batch over all ranks, so N ranks draw the same numbers as a single process.
   uint64_t draw_key() const { return draw_key_; }
-  /// Returns nullptr if the pass does not communicate with other ranks. gathered() (nn/rank_gather.hpp) uses it.
+  /// Returns the ranks with which the pass communicates, for gathered() (nn/rank_gather.hpp). nullptr if there are none.
   const Ranks* ranks() const { return ranks_.get(); }
   /// Returns the context of the same pass over another batch.
   ForwardContext with(Batch batch) const;
@@ -56,8 +56,8 @@ class ForwardContext {
   /// Has no effect during a recomputation.
   void give(const std::string& name, at::Tensor value) const;
 
-  /// Returns the context for the blocks of one network. Values that they put are visible only in this context. Outputs that they give are
-  /// added to `outputs` while that list exists.
+  /// Returns the context for the blocks of one network. Values set with put() are visible only in this context. Outputs added with give()
+  /// are appended to `outputs` as long as that list exists.
   ForwardContext of_network(const std::shared_ptr<std::vector<Outputs::Field>>& outputs) const;
 
  private:

@@ -40,13 +40,14 @@ struct InputSpec {
   std::string str() const;
 };
 
-/// Describes images [batch, channels, height, width]. `side` is their usual height and width (0: none) or, if `fixed`, the only one.
+/// Describes images [batch, channels, height, width]. `side` is their usual height and width (0: no usual size), or with `fixed` the only
+/// size that is accepted.
 InputSpec image_input(int64_t channels, int64_t side, bool fixed = false);
 
 struct ExampleOptions {
   int64_t samples = 1;                     ///< size of the dimension "batch"
   std::map<std::string, int64_t> sizes{};  ///< other free sizes by name; by default their usual values
-  bool zeros = false;  ///< true: zeros, or the allowed integers nearest to 0; false: random in the range, or standard normal without one
+  bool zeros = false;  ///< true: zeros, or the allowed integers nearest to 0; false: random in `range`, or standard normal without a range
   std::optional<at::Generator> generator{};  ///< source of random values; default: the global generator
 };
 

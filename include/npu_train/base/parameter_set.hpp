@@ -25,7 +25,7 @@ struct Parameter {
   bool is_slice() const { return sliced_from.defined(); }
   /// Returns the complete parameter.
   const at::Tensor& whole() const { return is_slice() ? sliced_from : value; }
-  /// Returns whether both are complete parameters or slices of the same range, and the parameters have equal shapes.
+  /// Returns whether the complete parameters have equal shapes, and both objects are complete parameters or slices of the same range.
   bool is_same_part(const Parameter& other) const;
   /// Returns the part of `of_whole` (a tensor of the parameter's shape, any dtype and strides) that corresponds to `value`.
   at::Tensor part_of(const at::Tensor& of_whole) const;
@@ -68,7 +68,7 @@ class ParameterSet {
   int64_t numel() const;
   /// Frees the gradients, or fills them with zeros if `set_to_none` is false.
   void zero_grad(bool set_to_none = true) const;
-  /// Other names of tied parameters, each with the parameter's name in the set.
+  /// Returns the tied parameters' other names, as pairs (alias, name in the set).
   const std::vector<std::pair<std::string, std::string>>& aliases() const { return aliases_; }
   /// Returns the parameters for which `keep` returns true, with their aliases.
   ParameterSet filter(const std::function<bool(const Parameter&)>& keep) const;
@@ -76,7 +76,7 @@ class ParameterSet {
  private:
   std::vector<Parameter> parameters_;
   std::unordered_map<std::string, size_t> index_;
-  std::unordered_map<const void*, size_t> tensors_;  // index of each parameter by the identity of its tensor
+  std::unordered_map<const void*, size_t> tensors_;  // index in parameters_, by the identity of the tensor
   std::vector<std::pair<std::string, std::string>> aliases_;
 };
 

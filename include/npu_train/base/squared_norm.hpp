@@ -9,7 +9,7 @@
 
 namespace npu_train {
 
-/// The parts of several ranks, each with its own gradients, are combined by elementwise addition.
+/// The squared norm of gradients. To combine the values of several ranks, each with its own gradients, add their `parts` elementwise.
 struct SquaredNorm {
   /// int64 [ExactSum::kLimbs] on the gradients' device: the limbs of the sum of squares. On a device without fp64: fp32 [1], the rounded
   /// sum of squares. Undefined: no norm is needed.
@@ -17,8 +17,8 @@ struct SquaredNorm {
   at::ScalarType dtype = at::kFloat;  ///< dtype of the norm
 };
 
-/// Adds the SquaredNorm::parts of the other ranks to those of this rank, in place, for tensors that are sharded over ranks. Does nothing by
-/// default.
+/// Adds the SquaredNorm::parts of the other ranks to those of this rank, in place, for tensors that are sharded over ranks. An empty
+/// function adds nothing.
 using NormReduction = std::function<void(at::Tensor& value)>;
 
 /// Returns the norm, a scalar of `dtype` on the device of `parts`. The CPU rounds the exact sum to fp64 before it takes the root; other
@@ -31,8 +31,8 @@ at::Tensor norm_of(const SquaredNorm& squares);
 at::Tensor norm_by_operators(const at::Tensor& parts);
 
 /// Converts sums of squares to SquaredNorm::parts: one sum on the host, or [n] fp64 sums on a device (n up to 2^20) without a host read.
-/// With `of_fp64`, the sums may be outside the range 2^-320 to 2^288, which contains all sums for fp32 numbers; bits below 2^-992 are
-/// dropped.
+/// Without `of_fp64`, finite sums must be 0 or between 2^-320 and 2^288; sums for fp32 numbers always are. With `of_fp64`, bits below
+/// 2^-992 are dropped.
 at::Tensor parts_of(const ExactSum& squares);
 at::Tensor parts_of(const at::Tensor& squares, bool of_fp64);
 

@@ -1,5 +1,5 @@
-/// The state from which a component continues exactly: named tensors and named plain values; and content digests of tensors, which prove
-/// that two states are equal.
+/// State from which a component continues exactly: named tensors and named plain values. Also content digests of tensors and states, to
+/// prove that two states are equal.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,12 +15,12 @@ namespace npu_train {
 
 using StateValue = std::variant<int64_t, double, std::string>;
 
-/// State of one part of a run (optimizer, scaler, loader ...). The tensors may be on any device; checkpoints store them from the host.
+/// State of one part of a run (optimizer, scaler, loader ...). The tensors may be on any device; checkpoints copy them to the host.
 struct State {
   std::map<std::string, at::Tensor> tensors;
   std::map<std::string, StateValue> values;
 
-  /// Return a value. Error(Checkpoint) with `part` and `key` if it is missing or has another type.
+  /// Returns the value of `key`. Error(Checkpoint) with `part` and `key` if it is missing or has another type.
   int64_t integer(const std::string& key, const std::string& part) const;
   double number(const std::string& key, const std::string& part) const;
   const std::string& text(const std::string& key, const std::string& part) const;

@@ -31,7 +31,7 @@ class StepObserver {
   virtual void phase_end(Phase /*phase*/, int64_t /*attempt*/, int /*micro_batch*/) {}
   /// Called before the forward pass of a micro-batch. The batch is on the task's device and not yet cast by the precision.
   virtual void on_batch(const Batch& /*batch*/, int64_t /*attempt*/, int /*micro_batch*/) {}
-  /// Called after the forward pass of a micro-batch with its mean loss, on the loss's device.
+  /// Called after the forward pass of a micro-batch. `loss` is its mean loss, on the device that computed it.
   virtual void on_loss(const at::Tensor& /*loss*/, int64_t /*attempt*/, int /*micro_batch*/) {}
   /// Called if the phase ends with an exception, which is rethrown afterwards.
   virtual void phase_error(Phase /*phase*/, int64_t /*attempt*/, int /*micro_batch*/, std::exception_ptr /*error*/) {}

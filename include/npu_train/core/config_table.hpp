@@ -102,7 +102,8 @@ bool read_value(const ConfigNode&, const std::string& path, const Bounds&, std::
 bool read_value(const ConfigNode&, const std::string& path, const Bounds&, PartConfig&, ConfigProblems&);
 bool read_value(const ConfigNode&, const std::string& path, const Bounds&, std::vector<PartConfig>&, ConfigProblems&);
 bool read_value(const ConfigNode&, const std::string& path, const Bounds&, NamedParts&, ConfigProblems&);
-// Return whether a value is within its limits; if not, report the same problem as read_value() for this value as text.
+// Return whether a value is within its limits. If it is not, report the problem that read_value() would report for the same value in a
+// text.
 bool check_value(bool, const std::string& path, const Bounds&, ConfigProblems&);
 bool check_value(int, const std::string& path, const Bounds&, ConfigProblems&);
 bool check_value(int64_t, const std::string& path, const Bounds&, ConfigProblems&);
@@ -166,7 +167,7 @@ class ConfigTable {
   template <class V>
   ConfigTable& field(const std::string& name, V T::*member, const std::string& doc, Bounds bounds = {});
 
-  /// Declares a name that other tools use for `field`. A user who gives it gets an error with a hint ("epochs: the name here is
+  /// Declares a name that other tools use for `field`. A user who writes that name gets an error with a hint ("epochs: the name here is
   /// max_epochs").
   ConfigTable& synonym(const std::string& other, const std::string& field) {
     synonyms_.emplace_back(other, field);
@@ -206,8 +207,8 @@ T bind(const ConfigNode& node, const std::string& path = "") {
   return object;
 }
 
-/// Copies `given`, a struct that was filled in code, to `object`. Values outside of their limits are not copied, but become problems, with
-/// the message that the same value as text would get.
+/// Copies `given`, a struct that was filled in code, to `object`. A value outside of its limits is not copied, but becomes a problem, with
+/// the message that the same value in a text would get.
 template <Configurable T>
 void bind_into(T& object, const T& given, const std::string& path, ConfigProblems& problems) {
   detail::copy_fields(T::config_table().fields(), &object, &given, path, problems);

@@ -56,7 +56,8 @@ void check(bool ok, ErrorKind kind, const char* where, const Parts&... parts) {
 }
 
 /// Runs `fn` and translates exceptions of c10, the standard library or the operating system into an Error (with a separate kind for
-/// exhausted memory). Error and EarlyEnd pass unchanged. Every public function that calls libtorch with a user's input uses it.
+/// exhausted memory). Error and EarlyEnd pass unchanged. Every public function that calls libtorch with a user's input uses this
+/// function.
 template <class Fn>
 auto translated(const char* where, Fn&& fn) -> decltype(fn());
 
@@ -64,8 +65,8 @@ auto translated(const char* where, Fn&& fn) -> decltype(fn());
 template <class Fn>
 auto translated(const char* where, ErrorKind unknown, Fn&& fn) -> decltype(fn());
 
-/// The object that the caller of a user's function throws through the function to end it early, for example when a recomputation is
-/// complete. Not an error.
+/// An object that the library throws to end a user's function early, for example when a recomputation is complete. It is thrown in code
+/// that the function calls, and is caught by the library code that called the function. Not an error.
 struct EarlyEnd {};
 
 /// Translates the current exception; call it in a catch block. `unknown` is the kind of an exception that cannot be classified: Internal,

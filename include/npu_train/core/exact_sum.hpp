@@ -51,10 +51,11 @@ class ExactSum {
   /// Returns the sum, rounded once (to nearest, ties to even). Overflow gives inf. Added infinities and NaNs have their IEEE result: inf -
   /// inf is NaN.
   double value() const;
-  /// Rounds the sum to 53 bits and returns its square root, also if value() overflows or is subnormal. NaN for a negative sum.
+  /// Rounds the sum to 53 bits and returns the square root of the result, even if value() would overflow or be subnormal. NaN for a
+  /// negative sum.
   double root() const;
 
-  /// Returns the canonical form: digits from 0 to 2^32 - 1, the last one with the sign, then the counters.
+  /// Returns the canonical form: digits from 0 to 2^32 - 1, except for the last digit, which has the sign; then the counters.
   Limbs limbs() const;
 
  private:

@@ -31,7 +31,7 @@ class ScopedLogSink {
   LogSink before_;
 };
 
-/// Adds a sink in its scope. If a run's number is given, messages of other runs do not reach it. An empty sink has no effect.
+/// Adds a sink in its scope. If `run` is the number of a run, messages of other runs do not reach the sink. An empty sink has no effect.
 class ScopedLogTee {
  public:
   explicit ScopedLogTee(LogSink sink, int64_t run = 0);
@@ -43,8 +43,8 @@ class ScopedLogTee {
   std::shared_ptr<LogSink> sink_;
 };
 
-/// In its scope, drops the messages of this thread's run, and those of threads without a run, such as autograd's. For trial steps that the
-/// user did not request.
+/// In its scope, drops the messages of this thread's run, and the messages of threads without a run, such as autograd's threads. For trial
+/// steps that the user did not request.
 class ScopedLogSilence {
  public:
   ScopedLogSilence();

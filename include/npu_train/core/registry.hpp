@@ -44,7 +44,7 @@ Product call_factory(const Fn& factory, Options&& options, const Args& args) {
 template <class Product, class... Args>
 class Registry {
  public:
-  /// `kind` names the part in messages ("model", "data set"); `hint` explains there how a program adds a part.
+  /// Messages call the part `kind` ("model", "data set"). Their hint is `hint`, which explains how a program adds a part.
   explicit Registry(std::string kind, std::string hint = "") : kind_(std::move(kind)), hint_(std::move(hint)) {}
 
   /// Adds a part, or replaces the part of that name, so that a user's part can override a built-in one. `defaults` are the values of the
@@ -78,7 +78,7 @@ class Registry {
   const std::string& doc(const std::string& name) const { return entry(name, {}, "").doc; }
   std::vector<FieldInfo> describe(const std::string& name) const { return entry(name, {}, "").describe(); }
 
-  /// Creates the part. Error(Usage) for an unknown name (with the nearest and all names) or invalid options.
+  /// Creates the part. Error(Usage) for invalid options, and for an unknown name; in that case, the message lists all names, nearest first.
   Product make(const PartConfig& part, const std::string& path, Args... args) const {
     return entry(part.name, part.mark, path).make(part.options, path, args...);
   }

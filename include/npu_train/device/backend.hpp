@@ -20,9 +20,9 @@ class Tensor;
 
 namespace npu_train {
 
-/// Memory of a device in bytes. CPU: `allocated` and `reserved` are the resident set of the process, `peak` its maximum, `total` the memory
-/// of the machine or of the control group, whichever is smaller. Other devices: values of libtorch's caching allocator; -1 if the device's
-/// allocator does not report them.
+/// Memory of a device in bytes. On a CPU, `allocated` and `reserved` are the resident set of the process, `peak` is its maximum, and
+/// `total` is the memory of the machine or of the control group, whichever is smaller. On other devices, the values are those of
+/// libtorch's caching allocator; -1 if the device's allocator does not report them.
 struct MemoryStats {
   int64_t allocated = -1;
   int64_t peak = -1;
@@ -39,8 +39,8 @@ struct Capabilities {
   bool channels_last = true;           ///< has kernels for this memory format
   bool saturating_overflow = false;    ///< an overflow gives the largest finite number, not inf, so finite checks miss it
   bool computes_without_units = true;  ///< false: cannot compute in bf16 or fp16 without hardware units; true: can, but slowly
-  bool skips_on_device = true;  ///< its optimizer kernels accept found_inf; false: the host reads it and decides whether to skip the step
-  bool all_fused_optimizers = false;    ///< has all of libtorch's fused Adam and SGD; false: _fused_adamw_, and _fused_sgd_ if fused_sgd
+  bool skips_on_device = true;  ///< its optimizer kernels accept `found_inf`; false: the host reads it and decides whether to skip the step
+  bool all_fused_optimizers = false;    ///< has all of libtorch's fused Adam and SGD; false: _fused_adamw_ and, if `fused_sgd`, _fused_sgd_
   bool fused_sgd = true;                ///< has _fused_sgd_ with momentum
   bool fp64 = false;                    ///< has fp64 operators
   bool bf16_collectives = true;         ///< collectives support bf16
@@ -79,7 +79,8 @@ class DeviceBackend {
   virtual void empty_cache(const Device& /*device*/) const {}
   virtual Capabilities capabilities(const Device& device) const = 0;
 
-  /// Returns whether an overflow has happened since the flag was cleared, on a device with saturating_overflow. Waits for the device.
+  /// Returns whether an overflow has happened since the flag was cleared. Only for a device with Capabilities::saturating_overflow. Waits
+  /// for the device.
   virtual bool overflow_flag(const Device& /*device*/) const { return false; }
   virtual void clear_overflow_flag(const Device& /*device*/) const {}
 
@@ -101,7 +102,8 @@ const DeviceBackend* find_backend(const std::string& kind);
 /// name is known already, or has characters other than lower-case letters, digits and '_'.
 void add_backend(std::shared_ptr<const DeviceBackend> backend);
 
-/// Returns the backend if overflow saturates on the device (Capabilities); otherwise, and for kinds unknown to npu_train, nullptr.
+/// Returns the backend of a device on which overflow saturates (Capabilities::saturating_overflow); nullptr for other devices, and for
+/// kinds unknown to npu_train.
 const DeviceBackend* saturating_backend(const c10::Device& device);
 
 /// Returns Capabilities::all_fused_optimizers of a device; true for kinds unknown to npu_train.
@@ -120,8 +122,8 @@ std::vector<const DeviceBackend*> all_backends();
 /// Returns the peak resident set of this process in bytes (VmHWM).
 int64_t host_peak_rss();
 
-// A base class for backends. It has everything that libtorch offers for a device without the device's own API. Your own backend adds name,
-// why_not and capabilities, and activate() if a library must be loaded.
+// A base class for backends. It has everything that libtorch offers for a device without the device's own API. Your own backend gives its
+// name to the constructor and implements why_not() and capabilities(), and activate() if a library must be loaded.
 
 /// Uses the device guard, the DeviceAllocator and the default generator that are registered with libtorch for the device type.
 class GenericBackend : public DeviceBackend {

@@ -5,7 +5,7 @@
 
 #include <string>
 
-// libtorch's headers use c10::Device unqualified. In a program with `using namespace npu_train;` that name would be ambiguous with our
+// libtorch's headers write Device for c10::Device. In a program with `using namespace npu_train;`, that name would be ambiguous with our
 // Device, unless the namespaces of those headers declare it themselves.
 namespace at {
 using c10::Device;
@@ -43,8 +43,8 @@ struct Device {
 /// is used only if named). Error(Device) if a named device is not available; the message says what is missing and what to do.
 Device resolve_device(const std::string& text);
 
-/// Converts a libtorch device to a Device. A PrivateUse1 device gets the added kind (add_backend) that resolve_device() has chosen; if it
-/// has chosen none, "sim_npu" if the simulator is loaded, otherwise "npu".
+/// Converts a libtorch device to a Device. For a PrivateUse1 device, the kind is the added one (add_backend) that resolve_device() has
+/// chosen. If it has chosen none, the kind is "sim_npu" if the simulator is loaded, otherwise "npu".
 Device device_of(const c10::Device& device);
 
 }  // namespace npu_train

@@ -8,8 +8,9 @@
 
 namespace npu_train {
 
-/// Receives reports of the CPU blocks that a thread allocates while a HostBlocks exists, and of their release in any scope. It must be set
-/// as DebugInfoKind::PROFILER_STATE. libtorch's own reports for the CPU stay off.
+/// Receives reports of the CPU blocks that its thread allocates while a HostBlocks exists, and of the release of reported blocks in its
+/// thread, including blocks that another watcher saw allocated. It must be set as DebugInfoKind::PROFILER_STATE. libtorch's own reports for
+/// the CPU stay off.
 class HostBlockWatcher : public c10::MemoryReportingInfoBase {
  public:
   bool memoryProfilingEnabled() const final { return false; }

@@ -23,7 +23,7 @@ const char* support_name(OperatorSupport support);
 
 struct OperatorFacts {
   OperatorSupport support = OperatorSupport::Unknown;
-  std::string limits{};               ///< reason for Limited; may be empty if the list gives none
+  std::string limits{};               ///< reason for `Limited`; may be empty if the list gives none
   std::vector<std::string> dtypes{};  ///< dtypes of the first input, as listed ("fp16", "int64"); empty if the list gives none
   bool composite = false;             ///< has no kernel of its own, whatever `support` is
 };
@@ -42,7 +42,8 @@ class AscendOperators {
   bool bf16() const { return bf16_; }
   /// Returns CANN's name of the chip: "Ascend910B1".
   const std::string& soc() const { return soc_; }
-  /// Returns the assumptions that were made: the chip for a series or a card, or the column of another series. "" if there are none.
+  /// Returns a text about the assumptions that were made: the chip for which a series or a card is taken, the memory of a card, or the use
+  /// of the vendor's list for another series. "" if there are none.
   const std::string& assumed() const { return assumed_; }
   /// Returns the memory in bytes of one NPU of the card, for its smallest variant; 0 if `soc` is not a card, or if the vendor's pages do
   /// not state the size.

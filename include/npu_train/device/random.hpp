@@ -71,7 +71,8 @@ class PortableRandom {
 /// omits CUDA if a PrivateUse1 backend is loaded, and omits torch_npu before 2.13 in any case.
 void seed_everything(uint64_t seed);
 
-/// Returns the states of the generators that seed_everything() seeds, by device ("cpu", "cuda:0"), and that of the thread's PortableRandom.
+/// Returns the states of the generators that seed_everything() seeds, by device ("cpu", "cuda:0"), and the state of the thread's
+/// PortableRandom, if there is one.
 State rng_state();
 
 /// Restores the generators of the available devices. Entries for other devices are ignored, so that a checkpoint from a GPU can be resumed

@@ -18,7 +18,7 @@ struct SimNpuOptions {
   std::string soc = "910B1";             ///< 910A | 910B1 | 910B4 | 310P
   int64_t devices = 1;                   ///< 1 to 64
   std::string hbm = "32GiB";             ///< memory of each device; exceeding it is an out-of-memory error
-  std::string overflow_mode = "auto";    ///< auto (the chip's) | saturation | inf_nan (IEEE 754; only 910B supports both)
+  std::string overflow_mode = "auto";    ///< auto (the chip's default) | saturation | inf_nan (IEEE 754; only 910B supports both)
   std::string unsupported_ops = "warn";  ///< operators without a kernel on the chip: warn (and run them) | error | ignore
   /// Returns `hbm` in bytes. Error(Usage) if it is not a size.
   int64_t hbm_bytes() const;

@@ -14,8 +14,8 @@ namespace npu_train {
 struct Compression {
   enum class Method {
     All,      ///< every element is sent
-    Largest,  ///< only the largest elements of each bucket are sent, with their indices: topk:SHARE; ratio:R with a value encoding; ratio:R
-              ///< alone if 2 bits per element would exceed R
+    Largest,  ///< only the largest elements of each bucket are sent, with their indices. Selected by topk:SHARE, by ratio:R with a value
+              ///< encoding, and by ratio:R alone if 2 bits per element would exceed R
     LowRank,  ///< matrices are sent as two low-rank factors: powersgd:RANK
   };
   Method method = Method::All;

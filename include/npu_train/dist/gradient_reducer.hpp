@@ -10,9 +10,9 @@
 ///     optimizer.step();
 ///   }
 ///
-/// A hook on each parameter copies its gradient into a flat buffer (a bucket). A complete bucket is sent immediately, and always in the
-/// same order of buckets. With `reduction: ordered`, gradients are added in rank order. The sums then have the bits of one process that
-/// accumulates the micro-batches of all ranks one after the other, for any number of ranks and any bucket size.
+/// A hook on each parameter copies its gradient into a flat buffer (a bucket). Buckets are sent in a fixed order, each as soon as it and
+/// all buckets before it are complete. With `reduction: ordered`, gradients are added in rank order. The sums then have the bits of one
+/// process that accumulates the micro-batches of all ranks one after the other, for any number of ranks and any bucket size.
 ///
 /// With shards (ZeRO, see Sharding) each rank gets only the sums of its part, and updates only that part:
 ///
@@ -104,8 +104,8 @@ class GradientReducer {
   /// Timing of the last window; valid after finish().
   const ReductionTimes& times() const;
 
-  /// Reports, after finish(), whether the step was taken. Error feedback (Compression::has_error_feedback()) adds the compression error of
-  /// the window to the gradients of the next one only if the step was taken. Without this call, the next window begins as after
+  /// Call it after finish() to report whether the step was taken. Error feedback (Compression::has_error_feedback()) adds the compression
+  /// error of the window to the gradients of the next window only if the step was taken. Without this call, the next window begins as after
   /// settle(true).
   void settle(bool taken);
   /// Sets the factor by which the losses of this window are multiplied, such as the scale of a GradScaler. The compression errors of
@@ -117,9 +117,10 @@ class GradientReducer {
   void load_compression_state(const State& saved);
 
   /// Returns the parameters that this rank's optimizer updates, in the order of the parameters: the parameters themselves or, with shards,
-  /// a slice of each, which may be empty. A slice shares the parameter's memory, except for masters and with Sharding::Parameters: there
-  /// the slice has its own memory and the parameter has none. Slices begin at multiples of 64 elements, so elementwise kernels give the
-  /// same bits as for complete parameters. With shards, finish() sets the gradients of the slices; parameters get none.
+  /// a slice of each, which may be empty. A slice shares the parameter's memory. Exceptions are slices of masters, and all slices with
+  /// Sharding::Parameters: they have their own memory, and the master or parameter has none. Slices begin at multiples of 64 elements, so
+  /// elementwise kernels give the same bits as for complete parameters. With shards, finish() sets the gradients of the slices; parameters
+  /// get none.
   const ParameterSet& own() const;
   /// Returns the number of ranks that divide the shards (dist.shard_size). Ranks r and r + shard_size() have the same slices.
   int shard_size() const;
@@ -130,9 +131,9 @@ class GradientReducer {
   /// that the model computes with; the owner of a slice rounds the slice before it is sent. No effect with Sharding::Parameters, where each
   /// pass gathers the parameters.
   void gather_parameters();
-  /// Gathers other tensors in the same way: `slices[i]` is 1-D with the size of the i-th slice of own(). `whole[i]`, with the shape of the
-  /// parameter and any dtype, gets the content from all ranks; if it is undefined, this rank does not need it. `slices` must have one dtype
-  /// for all parameters of a dtype. Without shards, copies `slices[i]` to `whole[i]`. Every rank must call it.
+  /// Gathers other tensors in the same way: `slices[i]` is 1-D with the size of the i-th slice of own(). `whole[i]` has the shape of the
+  /// parameter and any dtype, and gets the content from all ranks. If `whole[i]` is undefined, this rank does not need it. `slices` must
+  /// have one dtype for all parameters of a dtype. Without shards, copies `slices[i]` to `whole[i]`. Every rank must call it.
   void gather(const std::vector<at::Tensor>& slices, const std::vector<at::Tensor>& whole);
 
  private:

@@ -1,4 +1,5 @@
-/// Sharding of complete parameters without a Trainer: each rank sums gradients, updates and keeps state only for its own parameters.
+/// Sharding of complete parameters without a Trainer: each rank sums the gradients of its own parameters, updates only these, and keeps
+/// optimizer state only for these.
 ///
 ///   auto group = npu_train::ProcessGroup::from_environment();
 ///   npu_train::GradientSharding sharding(*model, /*num_shards=*/8, "layer", group);

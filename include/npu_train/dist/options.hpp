@@ -77,8 +77,8 @@ struct DistOptions {
   bool adds_in_order() const { return reduction == "ordered"; }  ///< valid for resolved() options
 };
 
-/// Throws Error(Usage) if the collectives of `device` do not support the number of ranks or the options (DeviceCapabilities): the run would
-/// fail on the hardware. `local_ranks`: number of ranks on one machine.
+/// Throws Error(Usage) if the collectives of `device` do not support the number of ranks or the options (DeviceCapabilities), because the
+/// run would fail on the hardware. `local_ranks`: number of ranks on one machine.
 void check_collectives(int local_ranks, const Device& device, const DistOptions& options);
 
 }  // namespace npu_train

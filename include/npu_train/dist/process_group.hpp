@@ -29,8 +29,8 @@ class Collective {
   virtual bool done() = 0;
   /// Blocks until the collective has finished. Error(Peer) if it failed.
   virtual void wait() = 0;
-  /// Returns the times at which the collective began and, after done() or wait(), ended, in seconds of SteadyClock. Zeros if the transport
-  /// does not report them.
+  /// Returns the time at which the collective began and, after done() or wait(), the time at which it ended, in seconds of SteadyClock.
+  /// Both are 0 if the transport does not report them.
   virtual ReductionTimes::Span span() const { return {}; }
 };
 
@@ -79,7 +79,7 @@ class ProcessGroup {
   at::Tensor gather(const std::string& call, const at::Tensor& own);
   /// Replaces `tensor`, contiguous and in host memory, by the one of rank 0.
   virtual void broadcast(const at::Tensor& tensor) = 0;
-  /// Returns when each rank has called it.
+  /// Waits until each rank has made the call.
   void barrier(const std::string& call) { gather(call, std::string()); }
 
   /// Calls `work` on rank 0, and then on the other ranks. They wait for a key in the store, without a time limit as long as rank 0 is
@@ -89,8 +89,8 @@ class ProcessGroup {
   /// Sets the current work of this rank ("step 12, forward and backward"), for the error messages of ranks that wait for it.
   virtual void does(std::string /*work*/) {}
 
-  /// Leaves the group without waiting for the others, which get Error(Peer) when the process ends. Collectives in progress are leaked,
-  /// since destructors of libtorch wait for them until the timeout.
+  /// Leaves the group without waiting for the other ranks, which get Error(Peer) when this process ends. Collectives in progress are
+  /// leaked, because destructors of libtorch wait for them until the timeout.
   virtual void abandon() noexcept = 0;
 
   /// Returns the group of the launch that this process belongs to (launch_of_environment()), after all ranks have joined. A process that
@@ -98,8 +98,8 @@ class ProcessGroup {
   static std::shared_ptr<ProcessGroup> from_environment(const DistOptions& options = {});
 };
 
-/// Creates the group of several processes. `options.timeout` limits each wait: of a collective, and of this function for the store and for
-/// the other ranks. Error(Peer) names the ranks that did not join; Error(Device) if the store cannot be reached or served or does not
+/// Creates the group of several processes. `options.timeout` limits every wait: for a collective and, in this function, for the store and
+/// for the other ranks. Error(Peer) names the ranks that did not join; Error(Device) if the store cannot be reached or served or does not
 /// answer, if the limit of file descriptors is too low for the number of ranks, or if this libtorch has no Gloo.
 ///
 /// `stopped` is called several times a second while ranks meet, and while they wait in main_first(). Once it returns true, after a signal

@@ -38,7 +38,7 @@ class Ranks {
   bool any(bool own) { return sum(own ? 1 : 0) > 0; }
   /// Returns the value of `own` on the main rank.
   bool of_main(bool own) { return any(is_main() && own); }
-  /// Returns the text that the main rank gives; texts of other ranks are ignored. Returns after the main rank has called it.
+  /// Returns the text that the main rank gives; texts of other ranks are ignored. Waits until the main rank has made the call.
   virtual std::string from_main(std::string own) { return own; }
   /// Returns the text of each rank, in rank order.
   virtual std::vector<std::string> gather(const std::string& own) { return {own}; }
@@ -48,7 +48,7 @@ class Ranks {
   /// Calls `work` on the main rank, and then on the others. They wait without a time limit, as long as the main rank is alive; if its
   /// `work` throws, they get Error(Peer). For work that must not run on all ranks at once, such as a download.
   virtual void main_first(const std::function<void()>& work) { work(); }
-  /// Returns when every rank has called it.
+  /// Waits until every rank has made the call.
   virtual void barrier() {}
   /// Ends the training of this rank after an error: ranks that wait for it get Error(Peer).
   virtual void abandon() noexcept {}

@@ -43,16 +43,17 @@ struct GenerateOptions {
 /// options out of range, Error(Data) for logits that are not numbers.
 int64_t sample_token(const at::Tensor& logits, const SamplingOptions& options, Philox& random);
 
-/// Returns the new tokens after `prompt`. Runs in evaluation mode, without gradients, on the model's device. A model with bounded input (a
-/// usual size of "tokens") receives the last tokens that fit, so that generation can continue; from that length on, each token takes a
-/// complete forward. Error(Usage) for an empty prompt, for tokens outside of the vocabulary, and for a model whose input is not token ids.
+/// Returns the new tokens after `prompt`. Runs in evaluation mode, without gradients, on the model's device. If the model limits the length
+/// of its input (the usual size of "tokens"), it receives the last tokens that fit, so that generation can continue; from that length on,
+/// each token takes a complete forward. Error(Usage) for an empty prompt, for tokens outside of the vocabulary, and for a model whose input
+/// is not token ids.
 std::vector<int64_t> generate(const Model& model, const std::vector<int64_t>& prompt, const GenerateOptions& options = {});
 
 /// Returns the new tokens after each of several prompts, which are the rows of a batch. Each row has the same draws as generate() with its
-/// prompt alone and, except for rounding, the same logits. `on_token` is called with each new token of a row; false ends the row. The place
-/// of an ended row in the batch is computed until all rows have ended. If a row is longer than the model's input, each token of each row
-/// takes a complete forward. Error(Usage) as for generate(), if there are no prompts, and for a model that continues one text at a time
-/// (without Model::start_batch), unless key_value_cache is false.
+/// prompt alone and, except for rounding, the same logits. `on_token` is called with each new token of a row; if it returns false, the row
+/// ends. An ended row stays in the batch and is computed until all rows have ended. If a row is longer than the model's input, each token
+/// of each row takes a complete forward. Error(Usage) as for generate(), if there are no prompts, and for a model that continues one text
+/// at a time (without Model::start_batch), unless key_value_cache is false.
 std::vector<std::vector<int64_t>> generate_batch(const Model& model, const std::vector<std::vector<int64_t>>& prompts,
                                                  const GenerateOptions& options = {},
                                                  const std::function<bool(size_t row, int64_t token)>& on_token = {});

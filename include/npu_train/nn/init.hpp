@@ -9,8 +9,8 @@
 
 namespace npu_train::init {
 
-/// Number of inputs and outputs of one unit, for a weight [out, in, k...]: in * k... and out * k.... Error(Usage) for fewer than two
-/// dimensions.
+/// Number of inputs and outputs of one unit. For a weight [out, in, k1, k2 ...] they are in * k1 * k2 ... and out * k1 * k2 ...
+/// Error(Usage) for a weight with fewer than two dimensions.
 struct Fans {
   int64_t in;
   int64_t out;
@@ -23,7 +23,8 @@ void ones_(const at::Tensor& tensor);
 /// N(0, std^2).
 void normal_(const at::Tensor& tensor, double std);
 
-/// Truncated normal distribution on [lo, hi] (absolute values), by the inverse distribution function, so that no draw is rejected.
+/// Truncated normal distribution on [lo, hi]; the bounds are absolute values, not multiples of std. Uses the inverse distribution function,
+/// so that no draw is rejected.
 void trunc_normal_(const at::Tensor& tensor, double std, double lo = -2.0, double hi = 2.0);
 
 /// N(0, 2 / fan_out): keeps the variance of gradients through ReLU layers (He et al., "Delving Deep into Rectifiers", ICCV 2015).

@@ -23,8 +23,8 @@ namespace detail {
 class RecordedOp;
 }
 
-/// During its lifetime, code of this thread belongs to the layer `name`. Scopes nest: "mlp" inside "encoder.0" is "encoder.0.mlp". With
-/// `inputs` and a result the layer has its own values in a dump; without them, it only names the operators inside.
+/// During its lifetime, code of this thread belongs to the layer `name`. Scopes nest: "mlp" inside "encoder.0" is "encoder.0.mlp". If
+/// `inputs` and a result() are given, a dump contains them as the values of the layer. Otherwise the scope only names the operators inside.
 class LayerScope {
  public:
   explicit LayerScope(const std::string& name, const std::vector<at::Tensor>& inputs = {});
@@ -39,8 +39,8 @@ class LayerScope {
   std::unique_ptr<detail::RecordedOp> record_;  // nullptr without a listener
 };
 
-/// Names a value that a forward computes, and returns it. A dump of `level: debug` has only such values and their gradients (msprobe's
-/// PrecisionDebugger.save). To other levels and tools, the value is a declared layer that changes nothing.
+/// Names a value that a forward computes, and returns it. A dump with `level: debug` has only such values and their gradients (like
+/// msprobe's PrecisionDebugger.save). For other levels and tools, the value is a declared layer that returns its input.
 ///
 ///   const at::Tensor scores = npu_train::named_value("scores", at::matmul(q, k.transpose(-2, -1)));
 at::Tensor named_value(const std::string& name, const at::Tensor& value);

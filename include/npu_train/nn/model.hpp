@@ -51,8 +51,8 @@ struct Block {
   std::vector<std::string> modules{};  ///< paths of all modules with parameters that it runs, if `name` is not the only one
 };
 
-/// The forward of a network. It is a function of a batch, or of the context of a pass, that returns Outputs; or it is a function of one
-/// tensor, the field "input", that returns a tensor.
+/// The forward of a network: either a function of a Batch or of a ForwardContext that returns Outputs, or a function of one tensor, the
+/// field "input", that returns a tensor.
 class Forward {
  public:
   Forward() = default;

@@ -1,7 +1,7 @@
 /// Layers, output shapes, parameters and FLOPs of any module, observed in one forward pass.
 ///
 /// FLOPs include convolutions, matrix products (including linear layers) and attention, but not biases, norms, activations and pooling. A
-/// multiply-add counts as two, so they are twice the "multiply-adds" of other tools.
+/// multiply-add counts as two FLOPs, so the numbers are twice the "multiply-adds" of other tools.
 #pragma once
 
 #include <cstdint>

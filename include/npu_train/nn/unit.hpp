@@ -1,9 +1,9 @@
-/// ZeRO-3 units (trainer.strategy=zero3): modules whose sharded parameters are gathered together before use. For networks defined in code;
-/// configured models use their blocks.
+/// ZeRO-3 units (trainer.strategy=zero3): modules whose sharded parameters are gathered together before use. Units are for networks defined
+/// in code; models from a configuration use their blocks instead.
 ///
 ///   struct MyNetImpl : torch::nn::Module {
 ///     torch::Tensor forward(torch::Tensor x) { return head->forward(second(first(x))); }
-///     std::vector<npu_train::Unit> units() const { return {first, second}; }  // npu_train::task() and the others find it
+///     std::vector<npu_train::Unit> units() const { return {first, second}; }  // npu_train::task() and similar functions find it
 ///     npu_train::Unit first{"first", layer1, [this](const torch::Tensor& x) { return layer1->forward(x).relu(); }};
 ///     ...
 ///   };

@@ -23,21 +23,21 @@ struct AverageOptions {
   std::string kind = "ema";  ///< ema | swa | checkpoints: which weights are averaged
   double decay = 0.9999;     ///< ema: weight of the previous average in each update
   bool warmup = true;   ///< ema: decay of update n is min(decay, (1 + n) / (10 + n)), so that the first weights soon lose their influence
-  double start = 0.75;  ///< swa: the first averaged epoch, from 0; below 1: this share of the run comes before the averages
+  double start = 0.75;  ///< swa: number of epochs before the averages; below 1: the share of the run that comes before them
   int64_t every = 0;    ///< swa: steps between updates; 0: one update at the end of each epoch
-  double lr = 0;        ///< swa: the learning rate after the start; 0: as lr_scheduler says
-  int64_t anneal_epochs = 10;     ///< swa: epochs from the rate at the start to `lr`
-  std::string anneal = "cosine";  ///< swa: cosine | linear: the curve between the two rates
+  double lr = 0;        ///< swa: the learning rate after the start; 0: the rate of lr_scheduler
+  int64_t anneal_epochs = 10;     ///< swa: number of epochs in which the rate moves to `lr`
+  std::string anneal = "cosine";  ///< swa: cosine | linear: the curve of this move
   int64_t last = 5;               ///< checkpoints: number of newest checkpoints that are averaged at the end of the run
-  std::string of{};               ///< name of the optimizer whose parameters are averaged, in a task with several
+  std::string of{};               ///< in a task with several optimizers, the name of the one whose parameters are averaged
   static const ConfigTable<AverageOptions>& config_table();
-  /// Returns how many of `length` epochs or steps come before the averages of kind swa, for a start below 1.
+  /// Returns how many of `length` epochs or steps come before the averages of kind swa. Only for a `start` below 1.
   int64_t before_averages(int64_t length) const;
 };
 
 /// Averages of parameters in fp32 (fp64 for fp64 parameters), and copies of the buffers (running statistics) that belong to them. An update
-/// adds the current parameters: average = decay * average + (1 - decay) * parameter with kind ema, and otherwise decay = n / (n + 1) after
-/// n updates, which gives all of them the same weight (as torch.optim.swa_utils.AveragedModel).
+/// adds the current parameters: average = d * average + (1 - d) * parameter. With kind ema, d is the decay. With the other kinds, d is n /
+/// (n + 1) after n updates, so that all updates have the same weight, as in torch.optim.swa_utils.AveragedModel.
 class WeightAverage final : public Stateful {
  public:
   using Buffers = std::vector<std::pair<std::string, at::Tensor>>;
@@ -51,8 +51,8 @@ class WeightAverage final : public Stateful {
   /// without a host read. Error(Usage) unless `parameters` has the names and order of the constructor's set.
   void update(const ParameterSet& parameters, const StepDecision& decision = {});
 
-  /// Replaces the set of parameters. Parameters with the name and slice of a previous one keep its average; others start at their values.
-  /// Error(Usage) as in the constructor, without a change.
+  /// Replaces the set of parameters. A parameter with the name and slice of a previous one keeps the average of that one; the average of
+  /// any other parameter starts at its value. Error(Usage) as in the constructor, without a change.
   void set_parameters(const ParameterSet& parameters);
 
   /// Forgets all updates. The next update begins a new average; with kinds other than ema, it starts at the parameters of that update.
@@ -68,10 +68,10 @@ class WeightAverage final : public Stateful {
   /// The averages in fp32 or fp64, with the order, names and slices of the parameters.
   const ParameterSet& averages() const { return averages_; }
 
-  /// Tensors "average/<parameter>" and "buffer/<buffer>", and the values "updates" and, for kinds other than ema, "kind".
+  /// Returns the tensors "average/<parameter>" and "buffer/<buffer>", and the values "updates" and, for kinds other than ema, "kind".
   State state() const override;
-  /// Restores the averages; slices take their part of complete averages. Error(Checkpoint), without a change, for missing, unknown or
-  /// misshapen tensors, and for averages of another kind.
+  /// Restores the averages. The average of a slice takes its part of a complete saved average. Error(Checkpoint), without a change, for
+  /// missing, unknown or misshapen tensors, and for averages of another kind.
   void load_state(const State& state) override;
 
  private:
@@ -84,16 +84,16 @@ class WeightAverage final : public Stateful {
   AverageOptions options_;
   ParameterSet averages_;
   ParameterSet model_;
-  Buffers buffers_;            // the model's
+  Buffers buffers_;            // buffers of the model
   Buffers buffer_copies_;      // copies of the buffers at the last update
-  int64_t updates_ = 0;        // number counted by the host
-  at::Tensor device_updates_;  // fp32 scalar: additional updates counted on the device; undefined until the first one
+  int64_t updates_ = 0;        // updates counted by the host
+  at::Tensor device_updates_;  // fp32 scalar: further updates, counted by the device; undefined until the first one
 };
 
 /// During its lifetime, the model has the averaged weights and their buffers. The destructor restores the previous values bit for bit.
 class AverageSwap {
  public:
-  /// Fills the tensors of a model from averages; the lists correspond.
+  /// Fills `model` from `averages`; tensors with the same index belong together.
   using Fill = std::function<void(const std::vector<at::Tensor>& averages, const std::vector<at::Tensor>& model)>;
   /// `fill` is required if the averages are slices of complete model tensors, whose other slices are on other ranks. By default averages
   /// are copied.

@@ -13,10 +13,11 @@ namespace npu_train {
 
 /// Scales all gradients by max_norm / (norm + 1e-6) if that is below 1, as torch.nn.utils.clip_grad_norm_ does. Returns the norm before
 /// clipping: a scalar on the device of the first gradient, in fp32 (fp64 if a gradient is fp64 or complex128), 0 without any gradient.
-/// `norm_type` is 2 or infinity. A norm that is not finite makes all gradients not finite (as in torch): check first. `reduce` combines the
-/// norm with those of other ranks: for norm 2 see NormReduction; for the inf norm it receives the largest absolute value, a scalar on the
-/// device in fp32 (fp64 if a gradient is fp64), and replaces it with the maximum. Error(Usage) for slices of parameters without `reduce`, a
-/// max_norm that is not positive, another norm_type, and a gradient that is sparse or expanded (several elements share memory).
+/// `norm_type` is 2 or infinity. A norm that is not finite makes all gradients not finite, as in torch, so check for overflows first.
+/// `reduce` combines the norm with the norms of other ranks. For norm 2, see NormReduction; for the inf norm, it receives the largest
+/// absolute value of this rank, a scalar on the device in fp32 (fp64 if a gradient is fp64), and replaces it with the maximum over all
+/// ranks. Error(Usage) for slices of parameters without `reduce`, a max_norm that is not positive, another norm_type, and a gradient that
+/// is sparse or expanded (several elements share memory).
 ///
 /// Reproducibility of the 2-norm. Squares are added in fp64 in blocks of 64 numbers in the parameter's storage order, and block sums are
 /// added without rounding (kernels/block_squares.hpp). This makes the norm reproducible:

@@ -19,8 +19,9 @@ namespace npu_train {
 
 /// An optimizer over a ParameterSet.
 ///
-/// It shares the tensors by handle and updates them in place, even if the model replaces its own handles. Parameters without a gradient and
-/// their state stay unchanged. If the memory format of a parameter changes (channels_last), its state follows at the next step.
+/// It shares the tensors by handle and updates them in place, even if the model replaces its own handles. A parameter without a gradient
+/// stays unchanged, and so does its state. If the memory format of a parameter changes (channels_last), the format of its state changes at
+/// the next step.
 class Optimizer : public SkippableStep, public Stateful {
  public:
   /// Error(Usage) for a parameter that is not a leaf, not dense in memory (an expanded tensor, a view with gaps), of an integer type, or in
@@ -50,8 +51,8 @@ class Optimizer : public SkippableStep, public Stateful {
   /// Sets bounds for the parameters with these names, and for their slices and masters. Each later step applies them.
   void set_limits(std::vector<ParameterLimit> limits) { limits_ = std::move(limits); }
 
-  /// Replaces the set of parameters. Parameters with the name and slice of a previous one keep its state; others start with initial state.
-  /// Error(Usage) as in the constructor, without a change.
+  /// Replaces the set of parameters. A parameter with the name and slice of a previous one keeps the state of that one; any other parameter
+  /// starts with initial state. Error(Usage) as in the constructor, without a change.
   void set_parameters(ParameterSet parameters);
 
   /// Sets the base learning rate, which each group multiplies by its lr_mult. A TrainLoop calls it at every step according to its schedule;
@@ -59,20 +60,22 @@ class Optimizer : public SkippableStep, public Stateful {
   void set_lr(double lr) { lr_ = lr; }
   double lr() const { return lr_; }
 
-  /// Gives the parameters that match a pattern their own learning rate and weight decay, and each block the rate of layer_decay. `all` are
-  /// the parameters of the model, including those that are frozen now and may be trained later; by default those of the optimizer.
-  /// Error(Usage), without a change, for a pattern that matches none of them, or a parameter that two patterns match.
+  /// Applies `rules`: the parameters that match a pattern get the learning rate and weight decay of its group, and with layer_decay each
+  /// block gets its own learning rate. `all` are the parameters of the model, including frozen ones that may be trained later; by default
+  /// the parameters of the optimizer. Error(Usage), without a change, for a pattern that matches no parameter of `all`, and for a parameter
+  /// that two patterns match.
   void set_groups(const ParameterGroups& rules, const ParameterSet& all = {});
 
   void zero_grad(bool set_to_none = true) { parameters_.zero_grad(set_to_none); }
   const ParameterSet& parameters() const override { return parameters_; }
   const std::vector<GroupOptions>& groups() const { return groups_; }
 
-  /// Returns the live tensors under the keys "<slot>/<parameter>" ("momentum/fc.weight"), and the value "optimizer". The tensors are slices
-  /// if slices are updated.
+  /// Returns the live tensors under the keys "<slot>/<parameter>" ("momentum/fc.weight"), and name() as the value "optimizer". If the
+  /// optimizer updates slices, the tensors are slices, too.
   State state() const override;
-  /// Copies the saved state, of any device and dtype; slices take their part of complete tensors. Error(Checkpoint), without a change,
-  /// names the entries that are missing, unknown or have a different shape, or the other optimizer that saved the state.
+  /// Copies the saved state, which may have any device and dtype. The state of a slice takes its part of a complete tensor.
+  /// Error(Checkpoint), without a change, if an entry is missing, unknown or of a different shape, or if another optimizer saved the state;
+  /// the message names the entry or that optimizer.
   void load_state(const State& state) override;
 
  protected:
@@ -104,7 +107,7 @@ class Optimizer : public SkippableStep, public Stateful {
     double own_decay;      ///< value of GroupOptions::weight_decay
     at::Tensor found_inf;  ///< fp32, exactly 0 or 1, on the bucket's device; undefined: always step
 
-    /// Returns the weight decay of this group, for an optimizer whose own is `weight_decay`.
+    /// Returns the weight decay of this group; `weight_decay` is the option of the optimizer.
     double decay(double weight_decay) const { return decay_mult * (own_decay >= 0 ? own_decay : weight_decay); }
   };
   /// Returns an empty function if none is set.

@@ -237,7 +237,7 @@ struct AdafactorOptions {
 };
 
 /// Same as torch.optim.Adafactor: the state of a matrix is one number for each row and column, and the step is relative to the norm of the
-/// parameter. It needs complete parameters, and therefore takes no slices.
+/// parameter. Needs complete parameters, and therefore takes no slices.
 class Adafactor final : public Optimizer {
  public:
   /// Error(Usage) for options out of range.
@@ -298,8 +298,9 @@ struct MuonOptions {
 };
 
 /// For matrices, same as torch.optim.Muon, except that the iteration computes in fp32 and not in bf16, which makes it independent of the
-/// machine. Parameters of more dimensions (convolutions) are treated as matrices [first, product of others], as in the paper's code. AdamW
-/// updates vectors, and parameters that `adamw` selects, with the same lr and weight_decay. Needs complete parameters, and takes no slices.
+/// machine. A parameter with more than two dimensions (a convolution) is treated as a matrix [first dimension, product of the others], as
+/// in the paper's code. AdamW updates vectors, and parameters that `adamw` selects, with the same lr and weight_decay. Needs complete
+/// parameters, and therefore takes no slices.
 class Muon final : public Optimizer {
  public:
   /// Error(Usage) for options out of range, and for a pattern of `adamw` that matches no parameter.

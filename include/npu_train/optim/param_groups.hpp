@@ -13,7 +13,7 @@ namespace npu_train {
 struct GroupOptions {
   double lr_mult = 1;        ///< factor on the learning rate
   double decay_mult = 1;     ///< factor on weight_decay
-  double weight_decay = -1;  ///< replaces the optimizer's weight_decay; -1: the optimizer's
+  double weight_decay = -1;  ///< weight decay of the group; -1: that of the optimizer
   std::string name{};        ///< name in the log
   bool operator==(const GroupOptions&) const = default;
 };
@@ -22,7 +22,7 @@ struct GroupOptions {
 struct ParameterGroup {
   std::string match{};       ///< a pattern as in model.freeze: consecutive parts of a name, "*" matches any text ("backbone.*", "*.bias")
   double lr_mult = 1;        ///< factor on the learning rate
-  double weight_decay = -1;  ///< replaces the optimizer's weight_decay, except where no_decay excludes it; -1: the optimizer's
+  double weight_decay = -1;  ///< weight decay of the group, except for parameters that no_decay excludes; -1: that of the optimizer
   static const ConfigTable<ParameterGroup>& config_table();
 };
 
@@ -34,9 +34,9 @@ struct ParameterGroups {
 };
 
 /// Returns the number of blocks between each parameter and the output, by timm's rule: 0 for the head, 1 for the last block and a
-/// normalisation behind it, and so on to the stem or the embeddings. A block is a numbered module ("blocks.3", "layer1.0",
-/// "encoder_layer_3"), and parameters in front of the first one are the stem. Error(Usage) for a model without numbered modules, or with
-/// several lists of them.
+/// normalisation after it, and so on to the stem or the embeddings. A block is a numbered module ("blocks.3", "layer1.0",
+/// "encoder_layer_3"), and parameters before the first block are the stem. Error(Usage) for a model without numbered modules, or with
+/// several lists of numbered modules.
 std::vector<int> layers_from_output(const ParameterSet& parameters);
 
 /// Returns two groups: group 0 uses the options as configured, group 1 has no weight decay.

@@ -36,7 +36,7 @@ class LrSchedule {
   /// Length of the warm-up in units of t.
   double warmup() const { return warmup_; }
   /// Returns a schedule that equals this one until t = start. From there, its factor moves to `end_factor` within `length` units, as half a
-  /// cosine or on a straight line, and stays (as torch.optim.swa_utils.SWALR).
+  /// cosine or on a straight line, and then stays there (as in torch.optim.swa_utils.SWALR).
   LrSchedule then(double start, double length, double end_factor, bool cosine) const;
   /// Returns the rule by which the loop lowers the rate further (Plateau), or nullptr. This rule is the only part of a schedule that
   /// depends on more than time.
@@ -49,13 +49,14 @@ class LrSchedule {
   std::shared_ptr<const PlateauOptions> plateau_;
 };
 
-/// Curves that start at 1 for t = 0. Lengths are in units of t; `min_factor` is min_lr / lr.
+/// Curves of the factor. Except for one_cycle() and warmup(), they start at 1 for t = 0. Lengths are in units of t; `min_factor` is min_lr
+/// / lr.
 namespace schedule {
 double step(double t, double step_size, double gamma);                             ///< gamma^floor(t / step_size)
 double multistep(double t, const std::vector<int64_t>& milestones, double gamma);  ///< gamma^(number of milestones reached)
 double cosine(double t, double length, double min_factor);                         ///< SGDR (Loshchilov and Hutter 2017), one cycle
-/// Cosines of the lengths T_0, T_0 * T_mult, T_0 * T_mult^2 ..., each from gamma^(cycles before it) to min_factor (SGDR; with gamma 1 like
-/// torch's CosineAnnealingWarmRestarts, with another one like timm's CosineLRScheduler).
+/// Cosines of the lengths T_0, T_0 * T_mult, T_0 * T_mult^2 ..., each from gamma^(cycles before it) to min_factor (SGDR). With gamma 1 it
+/// is like torch's CosineAnnealingWarmRestarts, with another gamma like timm's CosineLRScheduler.
 double cosine_restarts(double t, double T_0, double T_mult, double min_factor, double gamma = 1);
 /// Returns 1 until t = stable, and then falls to min_factor within `decay` (Hu et al., MiniCPM, 2024), as `shape` says: linear | cosine |
 /// 1-sqrt.
@@ -141,9 +142,9 @@ struct PlateauOptions : ScheduleOptions {
   int64_t patience = 10;               ///< validations without improvement that are tolerated
   double threshold = 1e-4;             ///< least change that counts as improvement
   std::string threshold_mode = "rel";  ///< rel: share of the best value | abs
-  int64_t cooldown = 0;                ///< validations after a reduction that are not judged
+  int64_t cooldown = 0;                ///< number of validations after a reduction that do not count against `patience`
   double min_lr = 0;
-  double eps = 1e-8;  ///< reductions of the rate below this are omitted
+  double eps = 1e-8;  ///< a reduction that lowers the rate by no more than this is omitted
   static const ConfigTable<PlateauOptions>& config_table();
 };
 

@@ -44,19 +44,19 @@ class Tokenizer {
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
-  /// Returns the ids of a UTF-8 text. If `special_tokens`, the special tokens of the file's post_processor surround them. Wherever the text
-  /// contains the content of a special token, the ids contain that token. Error(Data) if the text is not UTF-8.
+  /// Returns the ids of a UTF-8 text. If `special_tokens`, they include the special tokens that the file's post_processor adds around the
+  /// text. Wherever the text contains the content of a special token, the ids contain that token. Error(Data) if the text is not UTF-8.
   TokenIds encode(std::string_view text, bool special_tokens = true) const;
   /// Returns the ids of two texts, as for a sentence and its translation.
   TokenIds encode_pair(std::string_view first, std::string_view second, bool special_tokens = true) const;
 
-  /// Returns the UTF-8 text of the ids; bytes of incomplete characters become U+FFFD. An id without a token has no text, because a model
-  /// may have more logits than its tokenizer has tokens.
+  /// Returns the UTF-8 text of the ids; bytes of incomplete characters become U+FFFD. An id without a token adds no text: a model may have
+  /// more logits than its tokenizer has tokens.
   std::string decode(const std::vector<int64_t>& ids, bool skip_special_tokens = true) const;
 
   /// Returns the token of an id, as written in the file ("Ġdog"); nullopt if the id has no token.
   std::optional<std::string> token(int64_t id) const;
-  /// Returns the id of a token, which is given as written in the file; nullopt if there is no such token.
+  /// Returns the id of `token`, written as in the file; nullopt if there is no such token.
   std::optional<int64_t> id(std::string_view token) const;
   bool is_special(int64_t id) const;
   /// Returns the largest id + 1.
@@ -77,7 +77,7 @@ class TextStream {
 
   /// Returns the text that this token completes; it may be empty.
   std::string next(int64_t id);
-  /// Returns the text that was held back.
+  /// Returns the text that next() has held back.
   std::string rest();
 
  private:

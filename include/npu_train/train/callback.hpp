@@ -44,7 +44,7 @@ class Callback : public Stateful {
   virtual void on_fit_start(TrainLoop& /*loop*/) {}
   /// Called once for each epoch.
   virtual void on_epoch_start(TrainLoop& /*loop*/, int64_t /*epoch*/) {}
-  /// Called instead of on_epoch_start if a resumed run continues inside an epoch, which began before the checkpoint.
+  /// Called instead of on_epoch_start if a resumed run continues inside an epoch that began before the checkpoint.
   virtual void on_epoch_resume(TrainLoop& /*loop*/, int64_t /*epoch*/) {}
   /// Called one step late: `report` may describe the step before the newest.
   virtual void on_step_end(TrainLoop& /*loop*/, const StepReport& /*report*/) {}
@@ -66,7 +66,8 @@ class Callback : public Stateful {
   virtual void on_log_text(TrainLoop& /*loop*/, const std::string& /*name*/, const std::string& /*text*/, int64_t /*step*/) {}
   virtual void on_log_image(TrainLoop& /*loop*/, const std::string& /*name*/, const at::Tensor& /*image*/, int64_t /*step*/) {}
   virtual void on_log_histogram(TrainLoop& /*loop*/, const std::string& /*name*/, const at::Tensor& /*values*/, int64_t /*step*/) {}
-  /// Called when a checkpoint is on the disk. With checkpoint.async, this is some steps after the step whose state it contains.
+  /// Called when a checkpoint is on the disk. With checkpoint.async, the call comes some steps after the step whose state the checkpoint
+  /// contains.
   virtual void on_checkpoint(TrainLoop& /*loop*/, const std::string& /*path*/) {}
   virtual void on_fit_end(TrainLoop& /*loop*/, const RunResult& /*result*/) {}
 };

@@ -31,7 +31,7 @@ constexpr const char* kAliasKey = "alias/";
 
 /// Returns the other names of a part's tied tensors, each with the name under which the tensor is saved.
 std::map<std::string, std::string> aliases_of(const State& part);
-/// Returns the tensors of a part, tied ones under each of their names.
+/// Returns the tensors of a part. A tied tensor appears under each of its names.
 NamedTensors tensors_by_every_name(const State& part);
 
 /// A rank's slice of a tensor in the run's state.
@@ -55,7 +55,7 @@ struct CheckpointMeta {
   int64_t epoch = 0;
   int64_t global_step = 0;
   int64_t batches_seen = 0;
-  int64_t serial = 0;  ///< number of this save in its folder of checkpoints: the largest was written last
+  int64_t serial = 0;  ///< number of this save in its folder of checkpoints; the checkpoint with the largest number was written last
   double score = 0;    ///< value of checkpoint.monitor; NaN if it is not known
   std::string monitor;
   std::string model;    ///< name of the model, for messages
@@ -105,9 +105,9 @@ void save_checkpoint(const std::string& dir, const RunState& state, const Checkp
 CheckpointMeta read_checkpoint_meta(const std::string& dir);
 
 /// Reads the files and verifies their sizes and checksums. Error(Checkpoint) names the first bad file. If `parts` is empty, reads all
-/// parts. Joins tensors that are in slices, unless this rank needs only its own slice, which is then a 1-D tensor. This rank needs only its
-/// slice of a tensor "<kind>/<parameter>" if `own` has a slice of that parameter in the same memory layout, and of a parameter of the model
-/// if `own_model` has one.
+/// parts. Joins the slices of a tensor, unless this rank needs only its own slice, which is then a 1-D tensor. For a tensor
+/// "<kind>/<parameter>", this is the case if `own` has a slice of that parameter; for a parameter of the model, if `own_model` has a slice
+/// of it. In both cases, the parameter must have the memory layout of the saved tensor; otherwise the slices are joined.
 RunState load_checkpoint(const std::string& dir, const std::vector<std::string>& parts = {}, const ParameterSet& own = {},
                          const ParameterSet& own_model = {});
 

@@ -21,8 +21,8 @@ class CheckpointStore {
   /// Waits for a save in progress, and logs its error.
   ~CheckpointStore();
 
-  /// Sets a check that the writing thread calls before a complete checkpoint appears in the folder. It throws if the folder no longer
-  /// belongs to this run.
+  /// Sets a check that the writing thread calls before a complete checkpoint appears in the folder. The check throws if the folder no
+  /// longer belongs to this run.
   void set_before_commit(std::function<void()> check) { before_commit_ = std::move(check); }
 
   /// From now on, also keeps the newest `count` checkpoints.
@@ -32,11 +32,11 @@ class CheckpointStore {
   /// the path of the checkpoint.
   std::string save(const RunState& state, const CheckpointMeta& meta, const ConfigNode& config);
 
-  /// Saves in a separate thread. Returns as soon as `state` is copied to host memory (page-locked for a GPU), which the next call reuses.
-  /// Error(Usage) if the previous save was not ended by finish(). On disk it is as atomic as save().
+  /// Saves in a separate thread; the save is as atomic on disk as save(). Returns as soon as `state` is copied to host memory (page-locked
+  /// for a GPU); the next call reuses this memory. Error(Usage) if finish() has not ended the previous save.
   void save_later(const RunState& state, const CheckpointMeta& meta, const ConfigNode& config);
-  /// Returns the path of the checkpoint that save_later() has written, once. Returns "" if there was no save, or if the save is not done
-  /// and `wait` is false. Rethrows the error of the save.
+  /// Returns the path of the checkpoint that save_later() has written; each path is returned once. Returns "" if there was no save, or if
+  /// the save is not done and `wait` is false. Rethrows the error of the save.
   std::string finish(bool wait = true);
   /// Waits for a save in progress. Its path or error remains for finish().
   void wait() const;

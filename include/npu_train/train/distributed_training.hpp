@@ -1,4 +1,4 @@
-/// Support for your own training loop over several processes, as a Trainer has it: equal initial weights, a comparison of options,
+/// Support for your own training loop over several processes. It does what a Trainer does: equal initial weights, a comparison of options,
 /// agreement on overflows and norms, and checkpoints that all ranks write.
 ///
 ///   const auto group = npu_train::ProcessGroup::from_environment();
@@ -52,8 +52,8 @@ class DistributedTraining {
   using MakeOptimizer = std::function<std::unique_ptr<Optimizer>(const ParameterSet& updated)>;
 
   /// Sends the parameters and buffers of rank 0 to all ranks; `model` must already be on its device. Error(Usage) names the rank whose
-  /// options differ, and the option; Error(Peer) names the rank whose parameters have other names or shapes. Error(Usage) for an optimizer
-  /// that needs complete parameters if they are sharded.
+  /// options differ, and the option; Error(Peer) names the rank whose parameters have other names or shapes. Error(Usage) if the parameters
+  /// are sharded and the optimizer needs complete ones.
   DistributedTraining(torch::nn::Module& model, std::shared_ptr<ProcessGroup> group, const MakeOptimizer& make_optimizer,
                       DistributedTrainingOptions options = {});
   ~DistributedTraining();
@@ -63,16 +63,17 @@ class DistributedTraining {
   /// Begins a step, before its first forward pass. `micro_batches`: number of backward passes on this rank; 0 for a rank that has no batch.
   void begin_window(int64_t micro_batches = 1);
   /// Zero3 only: call begin_forward() before each forward pass of a window, and run() to compute forward(x) for the unit with this index.
-  /// An access to a parameter outside of its unit is an error of libtorch that names both.
+  /// An access to a parameter outside of its unit is an error of libtorch that names the parameter and the unit.
   void begin_forward();
   at::Tensor run(size_t unit, const UnitForward& forward, const at::Tensor& x);
-  /// Adds the gradients of `loss` times the loss scale. Losses are summed over passes and ranks: divide each loss by the number of both.
+  /// Adds the gradients of `loss` times the loss scale. Losses are summed over passes and ranks, so divide each loss by the number of
+  /// passes times the number of ranks.
   void backward(const at::Tensor& loss);
   /// Sums the gradients over ranks, unscales and clips them, and updates the parameters unless a gradient of any rank is not finite. Then
   /// zeroes the gradients. Returns false if the step was skipped.
   bool step();
 
-  /// Returns numbers such as losses summed over the ranks, added in rank order.
+  /// Sums numbers, such as losses, over the ranks, in rank order.
   std::vector<double> sums(const std::vector<double>& own);
   /// Number of steps taken, including those before load().
   int64_t global_step() const;

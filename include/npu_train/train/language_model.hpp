@@ -15,14 +15,14 @@ struct LanguageModelOptions {
   std::vector<Metric> metrics{};  ///< replaces acc and perplexity; set by a configuration's list of metrics
 };
 
-/// Returns a task with the mean cross entropy over the tokens of a batch (nn/cross_entropy.hpp). The model maps "input" [batch, tokens], or
-/// "tokens" next to images, to logits [batch, tokens, vocabulary]; "target" [batch, tokens] (int64) has the token that follows each input
-/// token. In a batch without "target" (documents of different lengths), the targets are the next tokens of the input, except those whose
-/// "attention_mask" or "loss_mask" [batch, tokens] is 0. The weight of a batch is the number of its targets that count, so that
-/// accumulation and ranks with unequal numbers of tokens give the mean over all tokens; on a device other than the CPU, counting them waits
-/// for the device once per micro-batch. A "mask" [batch] excludes padded samples. Metric acc: among the targets that count, the percentage
-/// of those with the largest logit; a tie counts as wrong. Metric perplexity: exp of the mean loss. Error(Usage) for other shapes; on the
-/// CPU, Error(Data) for a target outside of the vocabulary.
+/// Returns a task with the mean cross entropy over the tokens of a batch (nn/cross_entropy.hpp). The model maps "input" [batch, tokens] to
+/// logits [batch, tokens, vocabulary]; if it also takes images, the tokens are the field "tokens". "target" [batch, tokens] (int64) has the
+/// token that follows each input token. In a batch without "target" (documents of different lengths), the targets are the next tokens of
+/// the input, except those whose "attention_mask" or "loss_mask" [batch, tokens] is 0. The weight of a batch is the number of its targets
+/// that count, so that accumulation and ranks with unequal numbers of tokens give the mean over all tokens; on a device other than the CPU,
+/// counting them waits for the device once per micro-batch. A "mask" [batch] excludes padded samples. Metric acc: the percentage of right
+/// predictions of targets that count. A prediction is right if the target has the largest logit; a tie counts as wrong. Metric perplexity:
+/// exp of the mean loss. Error(Usage) for other shapes; on the CPU, Error(Data) for a target outside of the vocabulary.
 std::shared_ptr<Task> language_model(Model model, LanguageModelOptions options = {});
 
 // The task of an encoder: predicting tokens that are hidden from it (Devlin et al., "BERT", NAACL 2019).

@@ -24,7 +24,7 @@
 namespace npu_train {
 
 /// The parts on which a loop runs, owned by its builder; `average`, `val_loader` and `store` may be nullptr. If there are several
-/// optimizers, `average` averages the parameters of the one that its option `of` names.
+/// optimizers, AverageOptions::of names the one whose parameters `average` averages.
 struct LoopParts {
   Task* task = nullptr;
   /// Parameters of the task, created once and shared by all parts of a run; nullptr: the loop asks the task for them.
@@ -93,10 +93,9 @@ class TrainLoop {
   /// than letters, digits, '_', '-', '.' and '/', for the names epoch, step and phase, and for a negative step.
   void log(const std::string& name, double value, std::optional<int64_t> step = std::nullopt);
 
-  /// Log a text (shown as Markdown), an image, or the distribution of values under a name of its own, for loggers that keep them
-  /// (output.logger: tensorboard, mlflow). `image`: [channels, height, width] with 1, 3 or 4 channels, or [height, width]; uint8, or
-  /// floating point from 0 to 1. Error(Usage) for an image of another form, and for values without elements. In all other respects, like
-  /// log().
+  /// Logs a text (shown as Markdown), an image, or the distribution of values under `name`, for loggers that support them (output.logger:
+  /// tensorboard, mlflow). `image`: [channels, height, width] with 1, 3 or 4 channels, or [height, width]; uint8, or floating point from 0
+  /// to 1. Error(Usage) for an image of another form, and for values without elements. In all other respects, like log().
   void log_text(const std::string& name, const std::string& text, std::optional<int64_t> step = std::nullopt);
   void log_image(const std::string& name, const at::Tensor& image, std::optional<int64_t> step = std::nullopt);
   void log_histogram(const std::string& name, const at::Tensor& values, std::optional<int64_t> step = std::nullopt);
@@ -107,9 +106,10 @@ class TrainLoop {
   void set_lr_factor(double factor);
   double lr_factor() const;
 
-  /// Call it after freezing or unfreezing parameters (requires_grad). From the next step on, exactly the parameters that require a gradient
-  /// are trained. Those that stay trained keep their optimizer state, others begin with a new one. Checkpoints save and restore which
-  /// parameters are trained. Error(Usage) if none is left, and with trainer.strategy=zero1 to zero3.
+  /// Updates the set of trained parameters. Call it after freezing or unfreezing parameters (requires_grad). From the next step on, exactly
+  /// the parameters that require a gradient are trained. Parameters that stay trained keep their optimizer state, others begin with a new
+  /// one. Checkpoints save and restore which parameters are trained. Error(Usage) if none is left, and with trainer.strategy=zero1 to
+  /// zero3.
   void refresh_parameters();
 
   /// Returns averages over the validation data of all ranks ("loss" first), with the averaged weights if there are any. Every rank calls
@@ -125,8 +125,9 @@ class TrainLoop {
   /// Ends fit() when this number of steps has been taken, instead of trainer.max_steps; schedules keep the run's original length.
   void set_max_steps(int64_t steps) { options_.max_steps = steps; }
 
-  /// All state that changes the next step. With trainer.strategy=zero1 to zero3, every rank must call it. load_state(): Error(Checkpoint)
-  /// if the state does not fit; `leave_out` names parts to skip. The state of a callback is the part `callbacks.NAME`, see Callback.
+  /// state() returns all state that changes the next step, and load_state() restores it. With trainer.strategy=zero1 to zero3, every rank
+  /// must call state(). load_state(): Error(Checkpoint) if the state does not fit; `leave_out` names parts to skip. The state of a callback
+  /// is the part `callbacks.NAME`, see Callback.
   RunState state() const;
   void load_state(const RunState& state, const std::vector<std::string>& leave_out = {});
   /// Loads the state from the folder of a checkpoint. A rank that has slices of the state reads only those.
@@ -150,8 +151,8 @@ class TrainLoop {
   void add_callback(std::shared_ptr<Callback> callback);
   Observers& observers() { return observers_; }
 
-  /// Returns and releases the window of the step, validation or prediction that has just ended with Error(OutOfMemory); it may hold memory
-  /// of the device. nullopt otherwise.
+  /// Returns the window of the step, validation or prediction that has just ended with Error(OutOfMemory), and releases it from the loop.
+  /// The window may hold memory of the device. nullopt if there is none.
   std::optional<FailedWindow> take_failed_window();
   /// Returns the maximum number of samples in a micro-batch if trainer.on_oom: retry has reduced it; 0: the loader's batches are not
   /// divided.

@@ -97,8 +97,8 @@ std::vector<Metric> make_metrics(const std::vector<PartConfig>& list, const std:
 // Metrics of a validation that need all of its samples at once, such as the recall of a retrieval.
 
 /// Additional base class of a Task that keeps a row of numbers for each sample of a validation. At the end, every rank has the rows of all
-/// samples in host memory. In validations, the metrics named here replace those that metric_sums() gives for each batch; a name that
-/// metric_sums() does not give exists only in validations.
+/// samples in host memory. In validations, the metrics of epoch_metric_names() replace those with the same names that metric_sums() gives
+/// for each batch. A name that metric_sums() does not give exists only in validations.
 class EpochMetrics {
  public:
   virtual ~EpochMetrics() = default;
@@ -143,7 +143,7 @@ class MetricMeter {
   void add(const Scalars& scalars, const std::vector<double>& weights) {
     for (size_t i = 0; i < scalars.size(); ++i) at(i, scalars[i].first).add(scalars[i].second, weights[i]);
   }
-  /// Returns the means, without those of names for which no value counted.
+  /// Returns the means of the names for which at least one value counted.
   Scalars value() const {
     Scalars out;
     for (const auto& [name, meter] : meters_)

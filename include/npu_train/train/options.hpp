@@ -28,15 +28,15 @@ struct TrainerOptions {
   bool static_shapes = false;                    ///< keep one shape for every batch: the last one is padded and masked
   std::string memory_format = "auto";            ///< layout of images and convolution weights: auto | contiguous | channels_last
   int64_t check_val_every_n_epoch = 1;           ///< 0: never validate
-  std::string val_check_interval = "1.0";  ///< validations inside an epoch: after every N steps (an integer), or after every such share of
-                                           ///< the epoch's steps ("0.25"); "1.0": only at its end
+  std::string val_check_interval = "1.0";  ///< validations inside an epoch: after every N steps (an integer), or each time this share of
+                                           ///< the epoch's steps is done ("0.25"); "1.0": only at the end of the epoch
   int64_t num_sanity_val_steps = 2;        ///< validation batches that run before the first step, as a test; 0: none
   int64_t limit_train_batches = -1;        ///< micro-batches of an epoch, on each rank; -1: all
   int64_t limit_val_batches = -1;
   int64_t overfit_batches = 0;         ///< train and validate repeatedly on the first N batches of each rank; 0: off
   bool fast_dev_run = false;           ///< run only one training and one validation batch, and write no files
   int64_t log_every_n_steps = 50;      ///< steps between log lines, and between rows of metrics.csv
-  int64_t max_consecutive_skips = 32;  ///< number of overflows in a row at the smallest scale that end the run as diverged
+  int64_t max_consecutive_skips = 32;  ///< number of consecutive overflows at the smallest scale after which the run ends as diverged
   bool detect_anomaly = false;         ///< explain gradients that are not finite, and the first overflow of each row of overflows; slower
   int64_t threads = 0;                 ///< CPU threads of operators; 0: libtorch's default
   std::string benchmark = "auto";      ///< auto | true | false: cuDNN tries its algorithms on the first batch of each shape (GPUs)
@@ -59,8 +59,8 @@ struct ValidationInterval {
 ValidationInterval parse_val_check_interval(const std::string& text);
 
 /// Returns the number of rounds of a training epoch; in each round, every rank takes one micro-batch. `rounds`: number of rounds of the
-/// data (nullopt: unknown), which limit_train_batches, overfit_batches and fast_dev_run limit. Returns nullopt if the number is unknown and
-/// not limited.
+/// data, before it is limited by limit_train_batches, overfit_batches and fast_dev_run; nullopt: unknown. Returns nullopt if the number is
+/// unknown and not limited.
 std::optional<int64_t> limited_rounds(const TrainerOptions& options, std::optional<int64_t> rounds);
 
 /// Section `checkpoint`.

@@ -61,7 +61,7 @@ struct OverflowContext {
   RandomState random;                     ///< states of the generators before the window
   std::function<void()> restore_buffers;  ///< restores the buffers that the model had before the window; called after each forward
   int64_t attempt = 0;
-  double full_weight = 0;  ///< each loss was multiplied by weight / full_weight before its backward; 0: it was not
+  double full_weight = 0;  ///< before its backward, each loss was multiplied by weight / full_weight; 0: the losses were not multiplied
   std::function<int64_t(int64_t k)> micro_batch_number{};  ///< Ranks::micro_batch_number(); empty: k itself
 };
 

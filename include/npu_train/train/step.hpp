@@ -34,9 +34,9 @@ namespace npu_train {
 struct StepOptions {
   double clip_value = 0;     ///< 0: no clipping
   bool clip_by_norm = true;  ///< false: clips each element to [-clip_value, clip_value]
-  /// Receives the explanation of an overflow. The third skipped step in a row is explained (before the first taken step the sixteenth,
-  /// because a high initial loss scale is expected to overflow), and at the latest the step that ends the run. If empty, nothing is
-  /// explained, and no state is kept for an explanation.
+  /// Receives the explanation of an overflow. The third skipped step in a row is explained; before the first taken step it is the
+  /// sixteenth, because a high initial loss scale is expected to overflow. If a row of skipped steps ends the run before that, its last
+  /// step is explained. If empty, nothing is explained, and no state is kept for an explanation.
   std::function<void(const OverflowReport&)> on_overflow{};
   /// Explains the first of each row of skipped steps or, in a precision that skips none, gradients that are not finite. Costs a host read
   /// per step.
@@ -49,8 +49,7 @@ struct StepOptions {
   /// that are capturable().
   bool graphs = false;
   int64_t last_skip = 0;  ///< number of skipped steps in a row, at the floor of the scale, that ends the run; 0: no limit
-  /// With several ranks, batch_norm normalises over the micro-batches of all ranks (SyncBatchNorm): the k-th micro-batches of all ranks
-  /// together.
+  /// With several ranks, batch_norm normalises over the k-th micro-batches of all ranks together (SyncBatchNorm).
   bool sync_batchnorm = false;
   std::shared_ptr<const ParameterSet> parameters{};  ///< the task's parameters, which all parts of a run share; nullptr: the step asks the
                                                      ///< task for them

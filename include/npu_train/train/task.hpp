@@ -43,8 +43,8 @@ class Task {
   virtual Outputs forward(const Batch& batch) { return predict(batch.input()); }
 
   /// Returns the approximate weight of a batch of `samples` in its window: StepOutput::weight of a full batch. A task whose loss is a mean
-  /// over tokens returns samples times tokens. With accumulation, losses are divided by it before their backward, so it decides whether
-  /// gradients fit into fp16; the update does not depend on it.
+  /// over tokens returns samples times tokens. With accumulation, losses are divided by this weight before their backward. It therefore
+  /// decides whether gradients fit into fp16, but the update does not depend on it.
   virtual double weight_of(int64_t samples) const { return static_cast<double>(samples); }
 
   /// Returns the unit of StepOutput::weight, in the plural, if it is not samples: "tokens". Logs then report the rate "tokens_per_second".
@@ -59,7 +59,7 @@ class Task {
   /// forward pass runs them. training_step() and the other functions call each part as a function.
   virtual std::vector<Unit> units() { return {}; }
 
-  /// Returns the parameters that stay fp32 if the others are cast ("bf16-true"), by name: those of normalisation layers.
+  /// Returns the names of the parameters that stay fp32 if the others are cast ("bf16-true"): the parameters of normalisation layers.
   virtual std::vector<std::string> norm_parameters() { return {}; }
 
   /// Returns the classes of the layers by path ("layer1.0.conv1" -> "Conv2d"; "" is the network), for reports and dumps. A missing layer is
@@ -104,8 +104,8 @@ class AlternatingTask : public Task {
   /// must be 1 for the first optimizer.
   virtual int64_t every(const std::string& /*optimizer*/) const { return 1; }
 
-  /// Returns the sum of all losses with the weight of the first one, for validations and reports. The outputs are those of each loss_of(),
-  /// followed by its "NAME_loss"; if several outputs have the same name, the first one is found.
+  /// Returns the sum of all losses, with the weight of the first loss, for validations and reports. The outputs are those of each
+  /// loss_of(), each followed by its loss as "NAME_loss". If several outputs have the same name, Outputs::at() returns the first one.
   StepOutput training_step(const ForwardContext& context) override;
   /// Returns "NAME_loss" for each optimizer. Override both functions to add metrics. A loss or metric that the outputs do not contain
   /// counts with 0 samples.

@@ -27,7 +27,7 @@ class CudaBackend final : public GenericBackend {
 
   Capabilities capabilities(const Device& device) const override {
     const c10::DeviceGuard guard(checked(device));
-    // Asks libtorch's test for compute capability 8.0, from which on tensor cores support bf16.
+    // Uses libtorch's test for compute capability 8.0 or higher. From 8.0 on, tensor cores support bf16.
     return {.native_bf16 = at::detail::getCUDAHooks().supportsBFloat16ConvolutionWithCuDNNv8(),
             .native_fp16 = true,
             .pinned_memory = true,

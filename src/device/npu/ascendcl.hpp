@@ -66,7 +66,7 @@ struct Functions {
   size_t (*output_count)(Desc*);
   size_t (*input_bytes)(Desc*, size_t index);  // bytes for the largest batch
   size_t (*output_bytes)(Desc*, size_t index);
-  int (*input_dims)(const Desc*, size_t index, Dims*);  // with AIPP, the sizes of the image's bytes
+  int (*input_dims)(const Desc*, size_t index, Dims*);  // with AIPP, the sizes of the tensor of image bytes
   int (*output_dims)(const Desc*, size_t index, Dims*);
   int (*input_type)(const Desc*, size_t index);  // value of aclDataType
   int (*output_type)(const Desc*, size_t index);

@@ -111,7 +111,7 @@ class UserLocale {
   std::string before_;
 };
 
-// Restores SIGINT's handler at the end of its scope, because importing the module `signal` installs Python's.
+// Restores SIGINT's handler at the end of its scope, because importing the module `signal` installs Python's handler.
 class HostInterrupt {
  public:
   HostInterrupt() { ::sigaction(SIGINT, nullptr, &before_); }
@@ -159,7 +159,8 @@ void start_python(const std::string& libpython, const std::string& python, const
           ", not that of ", python, "; hint: start another process");
     return;
   }
-  // Requires that this library is the loaded one: libtorch_python would call the functions of whichever libpython was loaded first.
+  // A libpython that is already loaded must be this one, because libtorch_python would call the functions of the libpython that was loaded
+  // first.
   std::error_code none;
   const auto loaded_before = loaded_libpython();
   check(loaded_before.empty() || std::filesystem::equivalent(loaded_before, libpython, none), ErrorKind::Device, kWhere,

@@ -20,11 +20,12 @@ namespace fs = std::filesystem;
 
 constexpr const char* kSimCann = "NPU_TRAIN_SIM_CANN";
 
-// The libraries that torch_npu loads by name. They have the names of CANN's libraries, so the loader uses them instead of CANN's.
+// The simulated libraries. They have the names by which torch_npu loads CANN's libraries, so the loader uses them instead of CANN's.
 constexpr std::array kLibraries = {"libascendcl.so",        "libruntime.so", "libgraph.so", "libge_runner.so", "libacl_op_compiler.so",
                                    "libacl_tdt_channel.so", "libatb.so",     "libhccl.so",  "libopapi.so"};
 
-// Returns the places to search: in a build, next to an installed program, and next to an installed shared library.
+// Returns the folders to search: `set`, or, if it is "1", the folders in a build, next to an installed program, and next to an installed
+// shared library.
 std::vector<std::string> sim_cann_places(const std::string& set) {
   if (set != "1") return {set};
   const auto here = library_folder(reinterpret_cast<const void*>(&load_sim_cann_if_asked));

@@ -14,8 +14,8 @@
 
 namespace npu_train::detail {
 
-// Functions of torch_npu that libtorch's device-generic interface does not cover; docs/npu.md lists where each version has them. An empty
-// one is missing in this torch_npu.
+// Functions of torch_npu that libtorch's device-generic interface does not cover; docs/npu.md lists where each version has them. A function
+// that this torch_npu lacks is empty or nullptr.
 struct TorchNpu {
   std::string path;  // path of the library; "" if the host program had already loaded it
   std::function<void()> init;
@@ -31,8 +31,8 @@ struct TorchNpu {
 // searched locations; a later call tries again.
 void load_torch_npu(TorchNpu& npu);
 
-// Returns the places where a libtorch_npu.so without Python is searched, in order: only NPU_TRAIN_TORCH_NPU (a file or a folder) if set;
-// otherwise TORCH_NPU_INSTALL_PREFIX; the package libtorch_npu next to torch; the folders of the system's loader.
+// Returns the places in which to search for a libtorch_npu.so without Python, in order: only NPU_TRAIN_TORCH_NPU (a file or a folder) if
+// set; otherwise TORCH_NPU_INSTALL_PREFIX; the package libtorch_npu next to torch; the folders of the system's loader.
 std::vector<std::string> torch_npu_places();
 
 // Returns the folder of the libtorch_cpu.so of this process.

@@ -58,7 +58,7 @@ void explain_loading(const std::string& path, const std::string& error) {
   if (missing.starts_with("libtorch_python") || starts_with_any(symbol, {"Py", "_Py"}))
     fail_npu(path + " is that of the Python wheel and works only in a process that runs Python (" + error + ")",
              "set NPU_TRAIN_PYTHON to the interpreter of its environment, which npu_train then uses, in place of NPU_TRAIN_TORCH_NPU");
-  // Includes sim_cann's symbols, which are missing if one of its libraries is loaded next to the libascendcl.so of another CANN.
+  // Includes the symbols of sim_cann: they are missing if a library of sim_cann is loaded next to the libascendcl.so of another CANN.
   if (starts_with_any(symbol, {"acl", "Hccl", "hccl", "rt", "ge", "_ZN2ge", "_ZNK2ge", "Msprof", "_ZN8sim_cann", "_ZNK8sim_cann"}))
     fail_npu(path + " does not fit the CANN that is loaded: " + error, how_to_get_cann());
   if (missing.starts_with("libtorch") || missing.starts_with("libc10") || !symbol.empty())

@@ -19,8 +19,8 @@ namespace fs = std::filesystem;
 
 constexpr const char* kPythonVariable = "NPU_TRAIN_PYTHON";
 
-// Turns off torch's plugins during the import: importing torch would import torch_npu as a plugin, and hide the reason if that fails. The
-// host program's value of the variable is restored.
+// Turns off torch's plugins during the import. Otherwise, importing torch would import torch_npu as a plugin, and hide the reason if that
+// import fails. The host program's value of the variable is restored.
 constexpr const char* kImport = R"(
 import os
 variable = 'TORCH_DEVICE_BACKEND_AUTOLOAD'
@@ -84,8 +84,8 @@ void import_torch_npu(const std::string& python, const std::string& library) {
   if (!answer.ok()) explain_import(python, library, answer.error);
 }
 
-// Runs the functions that modules have registered with atexit; otherwise they would run only at the end of an interpreter. They synchronise
-// the devices and shut CANN down.
+// Runs the functions that modules have registered with atexit, because otherwise they would run only when an interpreter ends. These
+// functions synchronise the devices and shut CANN down.
 void end_python_modules() { run_in_torch_npu_python("import atexit\natexit._run_exitfuncs()\n"); }
 
 }  // namespace

@@ -126,8 +126,8 @@ class SimNpuBackend final : public GenericBackend {
             .ranks_by_powers_of_two = chip_of(plugin->options.soc).rings};
   }
   // Ends the caller's OpenMP team before the backward pass, and the backward pass's team after it. Autograd runs a device's backward pass
-  // in a separate thread, where the simulator's kernels use another team. libgomp also counts a team that is idle. If threads outnumber
-  // processors, they sleep between loops instead of spinning, which costs a seventh of a ResNet-50 step.
+  // in a separate thread, where the simulator's kernels use another team. libgomp counts the threads of idle teams, too: if all threads
+  // outnumber the processors, they sleep between loops instead of spinning, which costs a seventh of a ResNet-50 step.
   void backward(const at::Tensor& loss) const override {
     end_host_team();
     if (loss.requires_grad())

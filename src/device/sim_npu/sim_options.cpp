@@ -1,4 +1,4 @@
-// The table of the options. Separate from the backend, which every program links, because the table needs yaml-cpp.
+// The table of the options. It needs yaml-cpp and is therefore separate from the backend, which every program links.
 #include "npu_train/device/sim_npu.hpp"
 
 namespace npu_train {

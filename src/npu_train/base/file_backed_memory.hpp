@@ -11,15 +11,16 @@
 namespace npu_train {
 
 /// In its scope, CPU tensors of at least kLeast bytes that this thread allocates are shared mappings of files in a folder. Their space is
-/// reserved on allocation, so that a full disk is an Error(OutOfMemory) and not a crash later. Tensors may outlive the scope; their file is
-/// freed with them, in any thread. Scopes nest; the innermost one applies.
+/// reserved on allocation, so that a full disk is an Error(OutOfMemory) and not a crash later. A tensor may outlive the scope, and any
+/// thread may free it; its file is freed with it. Scopes nest; the innermost one applies.
 class FileBackedMemory {
  public:
   static constexpr size_t kLeast = 64 << 10;
   static constexpr int64_t kAlways = std::numeric_limits<int64_t>::max();
 
-  /// Keeps large tensors in memory while `keep_free` bytes of the process's memory stay free (free_host_bytes()), then in files; kAlways:
-  /// always in files. Each tensor has its own pages, which return to the system when it is freed, unlike those of a heap.
+  /// Allocates large tensors in memory as long as `keep_free` bytes of the process's memory stay free (free_host_bytes()), and otherwise in
+  /// files; kAlways: always in files. Each tensor has its own pages. They return to the system when the tensor is freed, unlike the pages
+  /// of a heap.
   explicit FileBackedMemory(std::string folder, int64_t keep_free = kAlways);
   /// Shared memory for tensors whose content is never read, for example to count a model's parameters. All tensors of at least kLeastShared
   /// bytes map the same pages repeatedly: a model of any size takes some megabytes, and a write to one tensor is visible in the others.

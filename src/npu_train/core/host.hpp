@@ -25,7 +25,7 @@ struct CgroupLimits {
   std::optional<double> cpus;             ///< CPU time in processors: quota / period
   std::optional<int64_t> cpuset;          ///< number of processors that the group may use
   std::optional<int64_t> memory;          ///< limit in bytes
-  int64_t memory_used = 0;                ///< bytes in use of `memory`, without page cache that the kernel can drop
+  int64_t memory_used = 0;                ///< bytes of `memory` that are in use, without page cache that the kernel can drop
   int64_t oom_kills = 0;                  ///< number of processes that were killed in the process's group; version 2 only
   std::string cpu_file{}, memory_file{};  ///< files that contain the limits
 
@@ -41,7 +41,7 @@ using SystemFiles = std::function<std::optional<std::string>(const std::string& 
 CgroupLimits cgroup_limits(const SystemFiles& files = {});
 
 /// Returns the bytes of the line "KEY:   123 kB" in a text such as /proc/meminfo or /proc/self/status; nullopt without such a line, and for
-/// numbers below 0 and above 2^50.
+/// numbers below 0 or above 2^50.
 std::optional<int64_t> kib_value(const std::string& text, const std::string& key);
 
 /// Returns the bytes that can be allocated before the kernel refuses or ends a process. This is the least of three values: free memory and

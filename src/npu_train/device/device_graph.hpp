@@ -18,9 +18,9 @@ class DeviceGraph {
   /// Returns why `device` does not support capture; "" if it does.
   static std::string why_not(const Device& device);
 
-  /// Captures the work that `work` queues, on its own stream; it is not executed until replay(). Error(Device) if the device does not
-  /// support capture. Exceptions of `work` reach the caller, including libtorch's errors for actions that cannot be captured, such as
-  /// reading a value on the host or copying from pageable memory.
+  /// Captures the device work that `work` queues, on a stream of its own. Only replay() executes the captured work. Error(Device) if the
+  /// device does not support capture. Exceptions of `work` reach the caller, including libtorch's errors for actions that cannot be
+  /// captured, such as reading a value on the host or copying from pageable memory.
   DeviceGraph(const Device& device, const std::function<void()>& work);
   ~DeviceGraph();
   DeviceGraph(const DeviceGraph&) = delete;

@@ -23,7 +23,7 @@ class RankTimes;
 class DataParallelStrategy final : public Strategy, ErrorFeedback, ShardedUnits {
  public:
   /// `device`: the device of the parameters, which decides `reduction: auto`. With Sharding::Parameters, setup() moves parameters from the
-  /// host to it, unit by unit. Throws Error(Usage) and Error(Device) as ProcessGroup::transport() does.
+  /// host to `device`, unit by unit. Throws Error(Usage) and Error(Device) as ProcessGroup::transport() does.
   DataParallelStrategy(std::shared_ptr<ProcessGroup> group, const DistOptions& options, const c10::Device& device = c10::kCPU,
                        Sharding sharding = Sharding::None);
   ~DataParallelStrategy() override;
@@ -50,10 +50,9 @@ class DataParallelStrategy final : public Strategy, ErrorFeedback, ShardedUnits 
   ReductionTimes reduction_times() const override { return reducer().times(); }
   /// Also exchanges the compute time of each rank: rank 0 logs a warning if one is much slower than the others.
   void agree(StepAgreement& step) override;
-  /// Every `dist.check_every` steps, compares the weights of all ranks. With sharded optimizer state or gradients, it compares them at the
-  /// start of the step; with sharded parameters, it does not compare them. Error(CheckFailed) names a rank and the first parameter that
-  /// differs from rank 0's. Also compares the operators of forward and backward among ranks with equal numbers of samples, and logs the
-  /// first difference as a warning, once.
+  /// Every `dist.check_every` steps, compares the weights of all ranks: with sharded optimizer state or gradients at the start of the step,
+  /// with sharded parameters not at all. Error(CheckFailed) names a rank and the first parameter that differs from rank 0's. Also compares
+  /// the operators of forward and backward among ranks with equal numbers of samples, and logs the first difference as a warning, once.
   void finish_step() override;
 
   unsigned decide(unsigned wanted) override;

@@ -1,4 +1,4 @@
-/// Server of the key-value store through which the ranks of a run find each other, in a process that is not a rank.
+/// Serves the key-value store through which the ranks of a run find each other, from a process that is not a rank.
 #pragma once
 
 namespace npu_train {

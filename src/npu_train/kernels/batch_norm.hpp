@@ -22,7 +22,8 @@ namespace detail {
 /// x.
 bool has_batch_norm_kernel(const at::Tensor& x, const BatchNormArgs& bn, const at::Tensor& residual);
 
-/// Computes relu?(batch_norm(x) + residual?) with the statistics of x, as one autograd node. Updates the running statistics.
+/// Computes batch_norm(x) with the statistics of x, adds `residual` if it is defined, and applies a ReLU if `relu`, as one autograd node.
+/// Updates the running statistics if `bn.training`.
 at::Tensor train_batch_norm(const at::Tensor& x, const BatchNormArgs& bn, const at::Tensor& residual, bool relu);
 
 /// Like train_batch_norm(), but with the running statistics and without a backward pass.

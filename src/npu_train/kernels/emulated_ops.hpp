@@ -8,7 +8,7 @@
 
 namespace npu_train::detail {
 
-/// Returns beta c + alpha a b for two matrices or two batches of matrices; c is broadcast.
+/// Returns beta * c + alpha * a * b, where a and b are matrices or batches of matrices, and c is broadcast.
 at::Tensor emulated_product(const std::optional<at::Tensor>& c, const at::Tensor& a, const at::Tensor& b, double beta = 1,
                             double alpha = 1);
 

@@ -20,7 +20,7 @@ bool has_wrong_weight_gradient(at::ScalarType dtype, const at::Tensor& x, const 
 std::array<at::Tensor, 3> library_conv2d_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight, int64_t stride,
                                                   int64_t padding, std::array<bool, 3> wanted);
 
-/// Computes plain_conv2d() with library_conv2d_backward(), as one autograd node.
+/// Computes plain_conv2d() as one autograd node whose backward pass is library_conv2d_backward().
 at::Tensor conv2d_with_right_gradient(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias, int64_t stride,
                                       int64_t padding);
 

@@ -12,8 +12,8 @@ bool multiplies_bf16();
 bool has_lowered_conv(const at::Tensor& x, const at::Tensor& weight, int64_t stride, int64_t padding, bool low);
 
 /// Computes the convolution with its backward pass, as one autograd node; requires has_lowered_conv(). Passes that are not lowered use
-/// libtorch. Supports fp32, bf16 with `low`, and otherwise low precision by emulation: fp32 arithmetic on rounded inputs, with rounded
-/// results.
+/// libtorch. With `low`, computes natively in bf16. Without it, computes in fp32 or emulates low precision: fp32 arithmetic on rounded
+/// inputs, with rounded results.
 at::Tensor lowered_conv(const at::Tensor& x, const at::Tensor& weight, int64_t stride, int64_t padding, bool low);
 
 }  // namespace npu_train::detail

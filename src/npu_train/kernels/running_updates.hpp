@@ -10,7 +10,8 @@ namespace npu_train::detail {
 /// Sets running = keep * running + added, computed in fp64 and rounded once, as batch_norm_act does for running_mean and running_var.
 void move_running(const at::Tensor& running, double keep, const std::vector<double>& added);
 
-/// In its scope, records every update of running statistics by batch_norm_act's kernels on this thread. The kernels still perform it.
+/// In its scope, records every update of running statistics by batch_norm_act's kernels on this thread. The kernels still perform the
+/// updates.
 class RunningUpdates {
  public:
   struct Update {

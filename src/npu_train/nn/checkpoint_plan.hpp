@@ -27,14 +27,14 @@ struct CheckpointPlan {
 /// Measured cost of a block.
 struct BlockCost {
   std::string name;
-  int64_t input_bytes = 0;  ///< bytes kept for the backward pass if the block is checkpointed
-  int64_t saved_bytes = 0;  ///< bytes kept if it is not, without parameters and the input
+  int64_t input_bytes = 0;  ///< bytes of the input, which is kept for the backward pass in any case
+  int64_t saved_bytes = 0;  ///< further bytes that are kept if the block is not checkpointed, without parameters
   int64_t flops = 0;        ///< cost of the forward, and therefore of a recomputation
 };
 
-/// Measures the cost of each block. Runs it in training mode on `small(n)`, a batch of n samples whose first field enters the blocks, for n
-/// = 2 and 3, and extrapolates to `batch` samples. Running statistics, random numbers and gradients stay unchanged. The caller opens the
-/// precision's scope.
+/// Measures the cost of each block. Runs the blocks in training mode on `small(n)`, a batch of n samples whose first field enters the
+/// blocks, for n = 2 and 3, and extrapolates to `batch` samples. Running statistics, random numbers and gradients stay unchanged. The
+/// caller opens the precision's scope.
 std::vector<BlockCost> block_costs(const Model& model, const std::function<Batch(int64_t)>& small, int64_t batch);
 
 /// Chooses blocks to recompute so that the peak stays within `budget` with few recomputed FLOPs: greedily by bytes saved per FLOP. The last
@@ -42,7 +42,7 @@ std::vector<BlockCost> block_costs(const Model& model, const std::function<Batch
 /// blocks are chosen.
 std::vector<bool> choose_checkpoints(const std::vector<BlockCost>& costs, int64_t budget);
 
-/// Returns the peak of bytes that are alive if the marked blocks are recomputed.
+/// Returns the largest number of bytes that are alive at once if the marked blocks are recomputed.
 int64_t peak_bytes(const std::vector<BlockCost>& costs, const std::vector<bool>& recomputed);
 
 /// Returns the model with checkpoint() around the marked blocks, up to `every` consecutive ones together. Error(Usage) for a model without

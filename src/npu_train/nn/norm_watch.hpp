@@ -1,4 +1,4 @@
-/// Updates of running statistics by normalisation layers: observed, and recorded for ranks that must apply equal updates.
+/// Observes the updates of running statistics by normalisation layers, and records them for ranks that must apply equal updates.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,8 +12,8 @@
 
 namespace npu_train::detail {
 
-/// In its scope, on_norm() receives the statistics of each batch_norm and instance_norm on this thread before the update. If several are
-/// nested, all of them are called.
+/// In its scope, each batch_norm and instance_norm on this thread calls on_norm() with its statistics before it updates them. If several
+/// scopes are nested, on_norm() of each is called.
 class NormWatch {
  public:
   NormWatch();

@@ -8,9 +8,10 @@
 
 namespace npu_train {
 
-/// In its scope, CPU random numbers of this thread come from `generator`: those of operators with an optional generator argument (uniform_,
-/// normal_, bernoulli_ ...: the initial weights of libtorch's modules), of rand, randn, randint and randperm, and of init.hpp. Other
-/// operators (rand_like, dropout) and other devices use their default generators. The Trainer creates its model in such a scope.
+/// In its scope, CPU random numbers of this thread come from `generator`. This covers operators with an optional generator argument
+/// (uniform_, normal_, bernoulli_ ..., which initialise the weights of libtorch's modules), rand, randn, randint and randperm, and
+/// init.hpp. Other operators (rand_like, dropout) and other devices use their default generators. The Trainer creates its model in such a
+/// scope.
 class OwnGenerator {
  public:
   explicit OwnGenerator(at::Generator generator);

@@ -9,8 +9,8 @@
 namespace npu_train {
 
 /// In its scope, every tensor that autograd saves on this thread is passed to `pack` instead of being kept. `pack` returns a function that
-/// the backward pass calls to get the tensor back; its result must have the same shape, dtype and values. Regions nest: only the innermost
-/// is active, and none inside `pack`.
+/// the backward pass calls to get the tensor back; its result must have the same shape, dtype and values. Scopes nest: only the innermost
+/// one is active, and inside `pack` none is.
 ///
 ///   int64_t bytes = 0;
 ///   {
@@ -34,7 +34,7 @@ class SavedTensorHooks {
   SavedTensorHooks(const SavedTensorHooks&) = delete;
   SavedTensorHooks& operator=(const SavedTensorHooks&) = delete;
 
-  /// Saves `t` as autograd would: through the innermost region of this thread, or by keeping a reference.
+  /// Saves `t` as autograd would: through the innermost scope of this thread, or without a scope by keeping a reference.
   static Unpack save(const at::Tensor& t);
 
  private:

@@ -11,9 +11,9 @@
 
 namespace npu_train::detail {
 
-/// Returns, for each optimizer of the task, its name and the parameters of `all` whose names begin with it. Error(Usage) for names that are
-/// not letters, digits and '_' or occur twice, for an optimizer without parameters, for a trained parameter without an optimizer, and for
-/// intervals that are not possible.
+/// Returns, for each optimizer NAME of the task, the name and the parameters "NAME.*" of `all`. Error(Usage) for a name that contains other
+/// characters than letters, digits and '_', for a name that occurs twice, for an optimizer without parameters, for a trained parameter
+/// without an optimizer, and for an interval (AlternatingTask::every()) that is not valid.
 std::vector<std::pair<std::string, ParameterSet>> divided_parameters(const AlternatingTask& task, const ParameterSet& all);
 /// Throws Error(Usage) if the strategy divides states among the ranks, which the optimizers of one task do not support.
 void check_complete_states(Strategy& strategy);

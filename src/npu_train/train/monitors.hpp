@@ -10,8 +10,8 @@
 
 namespace npu_train::detail {
 
-/// Throws Error(Usage) if checkpoint.monitor, early_stopping.monitor while it is enabled, or lr_scheduler.monitor (`of_rate`) is not among
-/// the task's metrics: the monitor would silently have no effect.
+/// Throws Error(Usage) if a monitor is not among the task's metrics, because it would silently have no effect: checkpoint.monitor,
+/// early_stopping.monitor if early stopping is enabled, or lr_scheduler.monitor (`of_rate`).
 void check_monitors(const Task& task, const CheckpointOptions& checkpoint, const EarlyStoppingOptions& early,
                     const std::string& of_rate = {});
 

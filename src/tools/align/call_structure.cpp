@@ -7,7 +7,7 @@
 namespace npu_train::detail {
 namespace {
 
-// Returns a key that consists of all known numbers of a value: equal keys mean the same tensor.
+// Returns a key that consists of all known statistics of a value. Values with equal keys are considered to be the same tensor.
 std::string key_of(const ItemComparison& item) {
   std::string key;
   for (const auto* i : {&item.item_a, &item.item_b})

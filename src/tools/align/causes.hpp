@@ -1,4 +1,4 @@
-// The likely causes of a difference, as facts/causes.tsv words them.
+// The likely causes of a difference, in the words of facts/causes.tsv.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace npu_train::detail {
 
-// Appends the row `name` of the table: its cause to `likely`, its advice to `advice`; a row may have only one of them. `values` replace
-// {1}, {2} and so on in both texts.
+// Appends the cause in row `name` of the table to `likely`, and the advice in it to `advice`; a row may lack one of the two. `values`
+// replace {1}, {2} and so on in both texts.
 void add_cause(const char* name, const std::vector<std::string>& values, std::vector<std::string>& likely,
                std::vector<std::string>& advice);
 

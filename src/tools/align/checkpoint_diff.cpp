@@ -115,7 +115,7 @@ class CheckpointComparer {
         compare(item);
         finish(item, call);
       }
-      item.item_a.data_name.clear();  // the index of an entry, not a file
+      item.item_a.data_name.clear();  // contains the index of an entry, not a file name
       item.item_b.data_name.clear();
       call.items.push_back(std::move(item));
     }
@@ -127,13 +127,13 @@ class CheckpointComparer {
     call.failed |= item.failed;
   }
 
-  // Whether the model's result depends on the entry. It does not depend on the batch count of a norm.
+  // Whether the model's result depends on the entry. The number of batches that a norm has counted does not affect the result.
   static bool is_weight(const DumpItem& item, const StoredWeights& weights) {
     const auto& entry = entry_of(item, weights);
     return entry.part == "model" && !entry.name.ends_with("num_batches_tracked");
   }
 
-  // Restores the name that the item has in its own file, if a mapping has replaced it.
+  // Restores the name of the item in its own file, which a mapping may have replaced.
   static DumpItem own_name(DumpItem item, const StoredWeights& weights) {
     const auto& entry = entry_of(item, weights);
     item.name = (entry.part == "model" ? "" : entry.part + " ") + entry.name;

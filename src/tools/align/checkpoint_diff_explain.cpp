@@ -1,4 +1,4 @@
-// The first layer whose weights differ, and the likely cause.
+// Finds the first layer whose weights differ, and the likely cause.
 #include <algorithm>
 #include <cmath>
 
@@ -45,7 +45,7 @@ class WeightExplainer {
     return true;
   }
 
-  // Whether `fn` holds for an item that differs.
+  // Whether `fn` returns true for any item that differs.
   template <class Fn>
   bool any(Fn fn) const {
     return std::any_of(call_.items.begin(), call_.items.end(), [&](const ItemComparison& i) { return i.error > 0 && fn(i); });

@@ -12,7 +12,7 @@
 
 namespace npu_train::detail {
 
-// Tensors of a checkpoint or a file of weights, each read only on request if the format allows it.
+// The tensors of a checkpoint or of a file of weights. If the format allows it, a tensor is read only on request.
 class StoredWeights {
  public:
   struct Entry {
@@ -29,10 +29,10 @@ class StoredWeights {
   const std::vector<Entry>& entries() const { return entries_; }
   at::Tensor read(const Entry& entry) const;
   bool has(const std::string& part) const;
-  // Groups of two or more names of the model that share one tensor in memory. Empty for .safetensors, which stores the values of each name
-  // separately.
+  // Returns the groups of two or more names of model tensors that share one tensor in memory; empty for .safetensors, which stores the
+  // values of each name separately.
   std::vector<std::vector<std::string>> tied() const;
-  // Metadata of the checkpoint, and single values of its state ("scaler.scale").
+  // Returns the metadata of the checkpoint, and single values of its state ("scaler.scale").
   const std::map<std::string, std::string>& facts() const { return facts_; }
 
  private:
@@ -50,8 +50,8 @@ class StoredWeights {
   std::map<std::string, std::string> facts_;
 };
 
-// Returns the layers of one side as calls of a dump, so that they can be matched like dumps. Each item's data_name is the index of its
-// entry. `mapping`: layers and tensors with another name in B; `parts`: the parts to compare.
+// Returns the layers of one side as calls of a dump, so that they can be matched like the calls of dumps. The `data_name` of each item is
+// the index of its entry. `mapping`: see CompareOptions; replaces names of tensors by those in B. `parts`: the parts to compare.
 DumpStep layers_of(const StoredWeights& weights, const std::set<std::string>& parts, const std::map<std::string, std::string>& mapping);
 
 // Describes the names that share a tensor in `here` but not in `there`.

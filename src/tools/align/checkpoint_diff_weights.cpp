@@ -43,14 +43,15 @@ bool natural_less(const std::string& a, const std::string& b) {
   return a.size() - i < b.size() - j;
 }
 
-// Converts "momentum/conv1.weight" of the optimizer's state and "average/conv1.weight" of the moving average to names of weights.
+// Converts a key to the name of an entry: "momentum/conv1.weight" of the optimizer's state to "conv1.weight.momentum", and
+// "average/conv1.weight" of the moving average to "conv1.weight".
 std::string name_in_part(const std::string& part, const std::string& key) {
   const auto slash = key.find('/');
   if (part == "model" || slash == std::string::npos) return key;
   return part == "ema" ? key.substr(slash + 1) : key.substr(slash + 1) + "." + key.substr(0, slash);
 }
 
-// Removes from a tensor's name the prefix by which a training script marks a part, and returns that part.
+// Removes the prefix that training scripts use for a part ("optimizer.") from a tensor's name. Returns the part.
 std::string take_part(std::string& name) {
   static const std::array<std::pair<std::string_view, std::string_view>, 8> known = {{{"optimizer.", "optimizer"},
                                                                                       {"optimizer_state_dict.", "optimizer"},
@@ -68,7 +69,7 @@ std::string take_part(std::string& name) {
   return "model";
 }
 
-// Returns the kind of a layer and the shapes of its parameters, which identify layers with different names.
+// Returns the kind of a layer and the shapes of its parameters. Layers with different names are paired by this text.
 std::string type_of_layer(const DumpCall& call) {
   std::string shapes;
   size_t weight_dims = 0;
@@ -182,7 +183,7 @@ bool StoredWeights::has(const std::string& part) const {
 }
 
 std::vector<std::vector<std::string>> StoredWeights::tied() const {
-  std::map<std::pair<const void*, int64_t>, std::vector<std::string>> groups;  // by data and size: a transposed view counts as shared
+  std::map<std::pair<const void*, int64_t>, std::vector<std::string>> groups;  // by address and size, so a transposed view counts as shared
   for (const auto& entry : entries_) {
     const auto found = in_memory_.find(entry.key);
     if (entry.part != "model" || found == in_memory_.end() || found->second.numel() == 0) continue;
@@ -239,7 +240,8 @@ void StoredWeights::drop_prefixes() {
   }
 }
 
-// Sorts by part. A file in alphabetical order has lost the network's order, so it gets a natural order.
+// Sorts the entries by part. If the names of the model are in alphabetical order, the network's order is lost, so each part is sorted by
+// name with natural_less().
 void StoredWeights::restore_order() {
   const auto by_part = [](const Entry& a, const Entry& b) {
     static const std::string order = "meo";  // model, ema, optimizer
@@ -262,7 +264,8 @@ DumpStep layers_of(const StoredWeights& weights, const std::set<std::string>& pa
     if (parts.count(entry.part) == 0) continue;
     auto name = entry.name;
     if (const auto mapped = mapping.find(name); mapped != mapping.end()) name = mapped->second;
-    // In "conv1.weight.momentum" of our optimizers, the slot is not a level of the network. torch's names are "state.0.exp_avg".
+    // In names of our optimizers ("conv1.weight.momentum"), the last part is a slot and not a level of the network. Names of torch's
+    // optimizers, such as "state.0.exp_avg", contain no layer.
     const bool slot = entry.part == "optimizer" && !name.starts_with("state.");
     auto layer = layer_of(slot ? layer_of(name) : name);
     if (layer.empty()) layer = name;

@@ -18,8 +18,8 @@
 namespace npu_train {
 namespace {
 
-// Whether two steps have the same facts. Facts of the first list must be known; older dumps and msprobe's may lack them. Facts of the
-// second list may be missing on both sides, since most programs have no such options.
+// Whether two steps have the same facts. Facts of the first list must also be known, since older dumps and those of msprobe may lack them.
+// Facts of the second list may be missing on both sides, since most programs have no such options.
 bool same_environment(const DumpStep& a, const DumpStep& b) {
   for (const char* fact : {"version", "libtorch", "device", "precision", "threads", "cpu"})
     if (detail::fact_of(a, fact).empty() || detail::fact_of(a, fact) != detail::fact_of(b, fact)) return false;
@@ -28,7 +28,7 @@ bool same_environment(const DumpStep& a, const DumpStep& b) {
   return true;
 }
 
-// Whether a tolerance was set; such a tolerance is applied literally.
+// Whether the caller has set a tolerance, which is then applied literally.
 bool given_tolerance(const CompareOptions& options) { return options.atol || options.rtol || !options.layer_tolerance.empty(); }
 
 bool is_sample(const DumpStep& step) {
@@ -101,7 +101,8 @@ struct Judged {
     for (const auto& call : compared.calls)
       if (call.layer.starts_with("optimizer")) weight_error = std::max({weight_error, call.parameter_error, compared.earlier_error});
   }
-  // Returns the drift of the weights; unknown unless the steps are consecutive.
+  // Returns the error of the weights before step `next`; kUnknownDrift if `next` does not follow this step or the weights were not
+  // compared.
   double drift(int64_t next) const { return next == step + 1 && weight_error >= 0 ? weight_error : kUnknownDrift; }
 
   int64_t step = 0;
@@ -127,7 +128,7 @@ class DumpComparer {
     note_missing(a_, b_, "A", options_, out_);
     note_missing(b_, a_, "B", options_, out_);
     for (const auto* dump : {&a_, &b_})
-      for (const auto& place : dump->places()) out_.sampled |= !wanted(place, options_);  // --steps or --rank chose a part
+      for (const auto& place : dump->places()) out_.sampled |= !wanted(place, options_);  // --steps or --rank selects a part
     out_.complete = out_.notes.empty();
     const auto in_b = places_of(b_), in_reference = reference_ ? places_of(*reference_) : Places();
     for (const auto& place : a_.places()) {
@@ -161,13 +162,13 @@ class DumpComparer {
     const auto compared_with = [&](const CompareOptions& options) {
       return std::make_unique<detail::StepComparer>(a, b, reference, options, forgiving ? &noise_ : nullptr);
     };
-    // State to which a repetition below returns. Only a sample can need one.
+    // The state to restore if the step is compared again below, which happens only with a sample of the elements.
     using Followed = std::pair<decltype(noise_), decltype(updates_)>;
     const auto before = options_.sample_elements < 1 ? std::optional<Followed>({noise_, updates_}) : std::nullopt;
     auto comparer = compared_with(options_);
     auto step = judged(*comparer, a, b, equal_environments, forgiving);
-    // A sample of one value may miss a few large differences, as at a kink of a ReLU, which a sample of the next value contains. Such
-    // differences count only if all elements show them.
+    // The sample of one value may miss a few large differences, as at a kink of a ReLU, although the sample of the next value contains
+    // them. So a failure in samples counts only if all elements confirm it.
     if (before && step.failed > 0) {
       std::tie(noise_, updates_) = *before;
       comparer = compared_with(whole_);
@@ -201,15 +202,15 @@ class DumpComparer {
     out_.steps.push_back(std::move(step));
   }
 
-  // Compares the values of a step, and judges them.
+  // Compares and judges the values of a step.
   StepComparison judged(detail::StepComparer& comparer, const DumpStep& a, const DumpStep& b, bool equal_environments, bool forgiving) {
     const auto before = judged_.find(a.rank);
     auto step = comparer.run(out_.bytes, before == judged_.end() ? 0 : before->second.drift(a.step));
     if (const auto drift = forgiving ? updates_[a.rank].judge(step) : std::nullopt) step.earlier_error = *drift;
-    // after a fault, differences of later steps are its consequences and not rounding
+    // differences in steps after a fault are consequences of the fault, not rounding
     const bool unread = out_.first.found && out_.first.cause == Divergence::Cause::Unreadable;
     const bool faulty = out_.first.found && !unread && out_.first.step < step.step;
-    // a reference cannot show that a fused kernel's output is at another place
+    // a reference cannot show that the output of a fused kernel is the value at another place of the network
     if ((forgiving || (reference_ && !equal_environments)) && !faulty)
       detail::forgive_rounding(step, a, b, {.later = before != judged_.end(), .places_only = !forgiving, .strict = options_.strict});
     return step;
@@ -242,14 +243,14 @@ class DumpComparer {
   }
 
   const CompareOptions& options_;
-  CompareOptions whole_;  // the same options, but all elements
+  CompareOptions whole_;  // the same options, but for all elements
   Dump a_, b_;
   std::optional<Dump> reference_;
   DumpComparison out_;
   detail::NoiseSteps noise_;
-  std::string cut_;                           // the path of a dump.json without a complete call
+  std::string cut_;                           // path of a truncated dump.json that contains no complete call
   detail::StepComparer::ReferenceUse use_{};  // counts over all steps
-  std::set<std::string> unknown_;             // names of the mapping that no step has had so far
+  std::set<std::string> unknown_;             // names of the mapping that no step so far contains
   std::map<std::string, Judged> judged_;      // by rank: the previous step
   std::map<std::string, detail::UpdateCheck> updates_;
   int64_t compared_ = 0, without_form_ = 0;

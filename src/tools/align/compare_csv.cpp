@@ -23,7 +23,7 @@ CsvMode mode_of(const std::vector<detail::Row>& rows) {
   return any(Kind::Tensor) ? CsvMode::Tensor : any(Kind::Checksum) && !any(Kind::Statistics) ? CsvMode::Checksum : CsvMode::Statistics;
 }
 
-// Returns the columns of msprobe 26.2 with its stack option, followed by ours.
+// Returns the columns that msprobe 26.2 writes with its stack option, followed by our columns.
 Cells columns_of(CsvMode mode) {
   Cells out = {"NPU Name",         "Bench Name",         "NPU Dtype",         "Bench Dtype",
                "NPU Tensor Shape", "Bench Tensor Shape", "NPU Requires_grad", "Bench Requires_grad"};
@@ -71,7 +71,7 @@ Cells difference_cells(const ItemComparison& item) {
   return out;
 }
 
-// Whether no argument was given on either side.
+// Whether the argument is None on both sides.
 bool is_none(const ItemComparison& item) { return item.kind == Kind::Value && item.item_a.value == "None" && item.item_b.value == "None"; }
 
 Cells row_cells(const detail::Row& row, const detail::CsvResult& result, CsvMode mode) {

@@ -16,7 +16,7 @@ constexpr const char* kError = "error";
 bool one_sided(const ItemComparison& item) { return item.a.empty() || item.b.empty(); }
 bool is_output(const ItemComparison& item) { return item.a.find(".output.") != std::string::npos; }
 
-// Whether msprobe judges all values of an operator, only outputs, or none, because the tensors are not yet initialised.
+// The values of an operator that msprobe judges: all, only outputs, or none. It judges none if the tensors are not yet initialised.
 enum class JudgedRow { All, Outputs, Nothing };
 JudgedRow judged_of(const std::string& call) {
   static const std::set<std::string> nothing = {
@@ -78,7 +78,7 @@ class Rules {
     if (a.shape != b.shape) say(row, kError, "different shape");
   }
 
-  // Returns the smallest value, at most 1, over the rows of tensors that are not scalars.
+  // Returns the smallest value over the rows of tensors that are not scalars; 1 if all are larger.
   template <class Fn>
   static double least(const std::vector<Judgement>& rows, Fn value) {
     double out = 1;

@@ -1,4 +1,4 @@
-// Plots and the table of the page of a comparison.
+// The plots and the table that the page of a comparison shows.
 #include <algorithm>
 #include <cmath>
 
@@ -12,7 +12,7 @@ using Kind = ItemComparison::Kind;
 
 bool compared(const CallComparison& call) { return !call.a.empty() && !call.b.empty(); }
 
-// Plots the error of each call's outputs in call order, for the calls of one direction.
+// Plots the errors of the outputs of all calls of one direction, in call order.
 BarPlot errors_by_layer(const StepComparison& step, const std::string& direction, const Divergence& first) {
   BarPlot plot{.title = "Error by layer, " + direction + " of step " + std::to_string(step.step),
                .x_label = "layer, in call order",

@@ -10,8 +10,8 @@
 
 namespace npu_train::detail {
 
-// Returns the result of `read`. In a comparison, an input that it rejects is bad data whatever the kind of error, so the error is rethrown
-// as Error(Data) with the same text.
+// Returns the result of `read`. In a comparison, an input that `read` rejects is bad data, so Error(Checkpoint) and Error(Usage) are
+// rethrown as Error(Data) with the same text.
 template <class Read>
 auto as_input(Read&& read) -> decltype(read()) {
   try {
@@ -26,16 +26,16 @@ auto as_input(Read&& read) -> decltype(read()) {
 // Error(Usage) for numbers out of range.
 void check_options(const CompareOptions& options);
 
-// Returns the end of the message "nothing was compared" if --layers may be the reason.
+// Returns the end of the message that nothing could be compared, for the case that --layers may be the reason.
 std::string chosen_layers_text(const CompareOptions& options);
 
-// Notes and logs unknown_names(). Error(Usage) if neither side has any name of the mapping.
+// Adds the result of unknown_names() to the notes and the log. Error(Usage) if neither side has any name of the mapping.
 void tell_unknown(const std::set<std::string>& unknown, const CompareOptions& options, DumpComparison& out);
 
-// Notes and logs tolerances that match no call, for example because of a misspelt name.
+// Adds tolerances that match no call, for example because of a misspelt name, to the notes and the log.
 void tell_unused_tolerances(const CompareOptions& options, DumpComparison& out);
 
-// Notes and logs which results a partial comparison cannot prove.
+// Adds the results that a partial comparison cannot prove to the notes and the log.
 void tell_unproven(StepComparison& step);
 
 // Returns the relative error of values, estimated from their statistics.
@@ -44,7 +44,7 @@ double statistics_error(const DumpItem& a, const DumpItem& b);
 double noise_of(const std::string& dtype_a, const std::string& dtype_b);
 // Ranks a dtype by its precision, lowest first: 0 bfloat16, 1 float16, 2 float32, 3 float64, 4 others.
 int fineness(const std::string& dtype);
-// Returns the dtype with less precision: "torch.bfloat16" for it and "torch.float32".
+// Returns the dtype with less precision: "torch.bfloat16" for "torch.bfloat16" and "torch.float32".
 std::string coarser_dtype(const std::string& a, const std::string& b);
 
 // Computes errors and verdicts of paired items.
@@ -53,7 +53,7 @@ class ItemJudge {
   ItemJudge(const DumpStep& a, const DumpStep& b, const CompareOptions& options);
   // Reads and compares the values; thread-safe. Returns the number of bytes read.
   int64_t compare(ItemComparison& item, const std::string& direction) const;
-  // Collects the errors relative to a reference; call it before judge().
+  // Collects the errors relative to a reference. Call it before judge().
   void learn_costs(const StepComparison& step);
   void judge(ItemComparison& item, const CallComparison& call) const;
   double noise() const { return noise_of(run_dtype_, run_dtype_); }
@@ -71,36 +71,36 @@ class ItemJudge {
   const DumpStep& b_;
   const CompareOptions& options_;
   std::string dtype_a_, dtype_b_, run_dtype_;  // computing dtypes of the runs, and the coarser of the two
-  std::map<std::string, double> scales_;       // by call direction: largest magnitude of gradients
-  std::map<std::string, double> costs_;        // by kind of value: B's worst error relative to the reference
+  std::map<std::string, double> scales_;       // by direction of the call: largest magnitude of B's gradients
+  std::map<std::string, double> costs_;        // by kind of value: worst error of B relative to the reference
 };
 
 // Returns a fact from the head of a dump; "" if it is missing.
 std::string fact_of(const DumpStep& step, const std::string& name);
-// is_part: whether a dump lacks a part of the run, because its options exclude calls or because the run was killed. has_gaps: whether its
-// options exclude calls, so that calls between others may be missing.
+// is_part: whether a dump lacks a part of the run, because its options exclude calls or because it is truncated. has_gaps: whether its
+// options exclude calls, so that calls may be missing between others.
 bool is_part(const DumpStep& step);
 bool has_gaps(const DumpStep& step);
-// Whether the run may have used kernels that fuse a norm with the operators after it. Dumps without this fact, such as PyTorch's, count as
-// not fused.
+// Whether the run may have used kernels that fuse a norm with the operators after it. A dump without this fact, such as one of PyTorch,
+// counts as not fused.
 bool fuses_kernels(const DumpStep& step);
-// Whether the layer is of the class of norms that such kernels fuse.
+// Whether a layer of this type is a batch norm, the class of norms that such kernels fuse.
 bool is_batch_norm(const std::string& type);
 // Whether the item is a running statistic, which a call updates and which therefore counts as its output.
 bool is_moved(const ItemComparison& item);
-// Returns the error of running statistics, relative to the spread of their values. Call it before the errors of a call are counted.
+// Returns the error of running statistics, relative to the spread of their values.
 double moved_error_of(const ItemComparison& item, const CallComparison& call);
 
 struct Forgiving {
   bool later = false;        // an earlier step was judged and had no fault
-  bool places_only = false;  // forgive only outputs that a fused kernel shows after a later operator
+  bool places_only = false;  // forgive only norm outputs that differ because a kernel fuses the norm with later operators
   bool strict = false;       // see CompareOptions
 };
-// Withdraws failures between runs that may differ by rounding. If no call differs by itself, these are failures that rounding explains, and
-// failures whose cause the compared calls cannot show.
+// For runs that may differ by rounding. If no call differs by itself, withdraws the failures that rounding explains, and the failures whose
+// cause the compared calls cannot show.
 void forgive_rounding(StepComparison& step, const DumpStep& a, const DumpStep& b, const Forgiving& how);
 
-// Whether all values of a side are finite, as far as known.
+// Whether all known values of one side are finite.
 bool is_finite(const ItemComparison& item, bool in_a);
 bool is_nan_in_both(const ItemComparison& item);
 // Describes an item without a finite error: "not finite in A only".
@@ -114,13 +114,13 @@ std::set<std::string> layers_of(const DumpStep& step);
 // Whether a side with `layers` divides this part of the network differently: into smaller layers, into larger layers, or without a name for
 // this part.
 bool is_cut_otherwise(const DumpCall& call, const std::set<std::string>& layers);
-// Returns the number of parameter elements that a call of a layer uses; 0 for other calls.
+// Returns the number of elements of the parameters that a call uses; 0 if it uses none.
 int64_t parameter_elements(const DumpCall& call);
-// Returns modules with calls on one side only whose parameters have the same number of elements on both sides.
+// Returns the modules in which the unpaired calls of both sides have equal numbers of parameter elements.
 std::vector<std::string> regrouped_modules(const DumpStep& a, const DumpStep& b, const std::vector<std::pair<int64_t, int64_t>>& pairs);
-// Whether the layer, or a module around it, is in step.regrouped.
+// Whether the layer, or the module around it, is in `step.regrouped`.
 bool is_regrouped(const StepComparison& step, const std::string& layer);
-// Returns a finding if many layers of one side have no counterpart of the same shape: then no single layer is the cause.
+// Returns a finding if many layers of one side have no counterpart of the same shape, so that no single layer is the cause.
 Divergence other_models(const StepComparison& step, const DumpStep& a, const DumpStep& b);
 // Returns a finding if one side has layers that the other lacks, or runs the network more often per step.
 Divergence other_structure(const StepComparison& step, const DumpStep& a, const DumpStep& b);
@@ -134,7 +134,7 @@ struct Setting {
 Divergence first_divergence(const StepComparison& step, const DumpStep& a, const DumpStep& b, const Setting& setting);
 // Adds likely causes and advice.
 void explain(Divergence& divergence, const CallComparison& call, const DumpStep& a, const DumpStep& b, bool has_reference);
-// Returns the advice about rounding: a run in fp32 separates it from faults, and one of the two runs may already be in fp32.
+// Returns the advice to distinguish rounding from faults by a run in fp32, which may be one of the two compared runs.
 std::string reference_advice(const DumpStep& a, const DumpStep& b, bool has_reference);
 
 }  // namespace npu_train::detail

@@ -32,7 +32,7 @@ void add_divergence(const Divergence& d, Report& out) {
   out.remarks("try", d.advice);
 }
 
-// A table of numbers, with the texts that do not fit into its lines.
+// A table of numbers, and the texts that may not fit into its lines.
 struct TextRows {
   std::vector<std::string> columns;
   std::vector<std::vector<std::string>> cells;
@@ -52,7 +52,7 @@ void drop_empty_columns(TextRows& rows) {
 std::string cosine_of(const ItemComparison& item) { return item.kind == Kind::Tensor ? short_number(item.metrics.cosine, 6) : "-"; }
 std::string max_abs_of(const ItemComparison& item) { return item.kind == Kind::Tensor ? short_number(item.metrics.max_abs, 3) : "-"; }
 
-// Shows names completely: after the numbers if a line has room for both, else on a separate line.
+// Formats the table with complete names: after the numbers if all lines are short enough, otherwise on separate lines.
 std::string table_text(const std::vector<Row>& list, size_t width) {
   TextRows rows{{"verdict", "step", "error", "max abs", "cosine", "amplif.", "dtype", "shape"}, {}, {}};
   for (const auto& [step, call, item] : list) {
@@ -88,7 +88,7 @@ std::string table_text(const std::vector<Row>& list, size_t width) {
   size_t row = 0;
   for (std::string line; std::getline(lines, line); ++row) {
     out += line + "\n";
-    if (row < 2) continue;  // the table's head
+    if (row < 2) continue;  // the two lines of the table's head
     const auto& [name, message] = rows.names[row - 2];
     out += "  " + visible_text(name) + "\n" + (message.empty() ? "" : "  " + visible_text(message) + "\n");
   }

@@ -19,7 +19,7 @@ constexpr std::array kSilentSections = {"output", "checkpoint", "dump", "monitor
 constexpr std::array kSilentSettings = {"trainer.max_time", "trainer.num_sanity_val_steps",  "trainer.detect_anomaly",
                                         "data.download",    "trainer.max_consecutive_skips", "sim_npu.devices",
                                         "sim_npu.hbm"};
-// Ignored in any section, also in configurations of other programs.
+// Settings that are ignored in any section, also in configurations of other programs.
 constexpr std::array kSilentNames = {"num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "log_every_n_steps"};
 
 template <class T>

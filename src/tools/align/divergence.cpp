@@ -12,7 +12,8 @@ namespace {
 using Cause = Divergence::Cause;
 using Kind = ItemComparison::Kind;
 
-// Returns the largest gradient error that kinks explain, for any forward error: a tenth, or the effect of kinks on one layer's rounding.
+// Returns the largest gradient error that kinks can explain, however large the forward error is: a tenth or, if that is larger, the error
+// that kinks cause from the rounding of one layer.
 double most_of_kinks(const StepComparison& step) {
   constexpr double kTenth = 0.1;
   double noise = 0;
@@ -44,7 +45,7 @@ Divergence unreadable(const StepComparison& step) {
   return {};
 }
 
-// Reports the first value beyond its tolerance, in case no call stands out.
+// Reports the first value beyond its tolerance, for the case that no single call is the cause.
 Divergence first_failure(const StepComparison& step, const DumpStep& a, const DumpStep& b, bool has_reference) {
   const CallStructure structure(step, a);
   for (const auto& call : step.calls) {
@@ -81,7 +82,7 @@ Divergence first_failure(const StepComparison& step, const DumpStep& a, const Du
   return {};
 }
 
-// Adds a note on operators that only one side runs right before `call`.
+// Adds operators that only one side runs right before `call` to the likely causes.
 void tell_lone_operators(const StepComparison& step, const CallComparison& call, Divergence& d) {
   constexpr size_t kMost = 3;
   if (d.cause != Cause::Layer && d.cause != Cause::Before) return;
@@ -89,7 +90,7 @@ void tell_lone_operators(const StepComparison& step, const CallComparison& call,
   for (const auto& before : step.calls) {
     if (&before == &call) break;
     if (before.direction != "forward") continue;
-    if (two_sided(before) && before.output_error == 0) lone.clear();  // up to here, both sides compute the same
+    if (two_sided(before) && before.output_error == 0) lone.clear();  // both sides agree up to here
     const auto& name = before.a.empty() ? before.b : before.a;
     if (!two_sided(before) && !name.starts_with("Module.")) lone.push_back(name + " in " + (before.a.empty() ? "B" : "A"));
   }
@@ -123,7 +124,7 @@ std::string sentence_of(const Divergence& d, const CallComparison& call) {
          (d.input_error == 0 ? "are equal" : apart_text(d.input_error, call, "input", true));
 }
 
-// Whether the item is the output of a norm that the other side fuses with later operators, or the gradient at that place.
+// Whether the item is the output of a norm that one side fuses with later operators, or the gradient of that output.
 bool at_vanished(const CallComparison& call, const ItemComparison& item, const Walk& seen) {
   const bool known = seen.vanished.count(call.layer) != 0 || seen.unproven.count(call.layer) != 0;
   return std::isfinite(item.error) && known && item.side == (in_forward(call) ? "output" : "input");

@@ -17,15 +17,15 @@ namespace {
 using Kind = ItemComparison::Kind;
 using Cause = Divergence::Cause;
 
-constexpr double kJump = 10;         // factor of the error beyond which rounding does not explain a jump
-constexpr double kChaos = 30;        // like kJump, for weights that contain rounding that updates have amplified
-constexpr double kOutlier = 1.4;     // amplification relative to the usual one of the layer's class
-constexpr double kVanished = 1e-3;   // fraction that remains of an error if it does not propagate
-constexpr double kMostGain = 100;    // largest error of a loss relative to the error of its inputs
+constexpr double kJump = 10;         // largest factor by which rounding lets an error grow in one call
+constexpr double kChaos = 30;        // like kJump, if updates have amplified the rounding in the weights
+constexpr double kOutlier = 1.4;     // least amplification of an outlier, relative to the usual one of its class
+constexpr double kVanished = 1e-3;   // largest remaining fraction of an error that does not propagate
+constexpr double kMostGain = 100;    // largest factor between the relative errors of a loss and of its inputs
 constexpr double kEarlier = 2;       // largest growth of the weights' error between an update and the next step
 constexpr double kOptions = 1e-6;    // tolerance for numeric options of an optimizer
 constexpr double kMostInGaps = 0.1;  // largest gradient error that rounding may cause in calls that are not compared
-constexpr size_t kPeers = 4;         // minimum number of layers of a class, for a usual value
+constexpr size_t kPeers = 4;         // least number of layers of a class from which a usual value is computed
 
 bool has_kind(const CallComparison& call, Kind kind) {
   return std::any_of(call.items.begin(), call.items.end(), [&](const ItemComparison& i) { return i.kind == kind; });
@@ -115,7 +115,7 @@ class Walker {
     return std::any_of(call.items.begin(), call.items.end(), [](const auto& i) { return i.side == "parameters" && !is_moved(i); });
   }
 
-  // Finds the loss and the values from which it is computed.
+  // Finds the loss, and how much it may amplify the error of the values from which it is computed.
   void find_outputs() {
     double outputs = 0;
     for (const auto& call : step_.calls) {
@@ -129,7 +129,7 @@ class Walker {
     gain_ = std::min(kMostGain, std::max(1.0, outputs) / std::min(1.0, std::max(size, 1 / kMostGain)));
   }
 
-  // Returns the largest error that rounding explains.
+  // Returns the largest error of a call that rounding explains.
   double limit(const CallComparison& call) const {
     if (exact_) return 0;
     const double rounding = kJump * call.noise;
@@ -137,7 +137,8 @@ class Walker {
   }
   // Returns the worst forward error. It is at least the rounding of calls that are not compared.
   double forward_error() const { return std::max(worst("forward"), unseen_); }
-  // Returns the limit for the loss and the gradients that start from it. No operator between the outputs and the loss has a kink.
+  // Returns the limit for the errors of the loss and of the gradients that it computes. It assumes no kinks, since no operator between the
+  // outputs and the loss has one.
   double loss_limit(const CallComparison& call) const {
     return exact_ ? kJump * worst("forward") : kJump * gain_ * std::max(call.noise, worst("forward"));
   }
@@ -161,7 +162,7 @@ class Walker {
       const bool loss = direction == "forward" && of_loss(call);
       if (auto found = loss ? visit_loss(call) : visit(call, goes_on_[i]); found.found) return found;
       if (loss || vanishing_.count(&call) != 0) continue;
-      // rounding of a weight that does not affect the loss
+      // the error is caused by noise elements of weights, which do not affect the loss
       const bool noise = !exact_ && call.noise_error > structure_.into(call);
       auto& worst_yet = noise ? worst_noise_ : worst_output_[direction];
       worst_yet = std::max(worst_yet, structure_.out_of(call));
@@ -209,7 +210,7 @@ class Walker {
     const double weights =
         exact_ || !has_parameters(call) ? call.parameter_error : std::max({call.parameter_error, call.noise_error, step_.earlier_error});
     if (!exact_ && call.direction == "forward") in = std::max(in, weights);
-    // whether an earlier error explains that of the input, even if no output showed it
+    // whether an earlier error explains the error of the input, even if no output showed it
     const bool inherited = structure_.is_around(call) || !takes_inputs(call) || another_place ||
                            in <= kJump * std::max({worst(call.direction), worst("forward"), worst_noise_, weights});
     if (in > most && !inherited && !may_come_in(call, in)) return visit_input(call, in);
@@ -223,7 +224,7 @@ class Walker {
       return d;
     }
     if (out <= most || out <= explained) return {};
-    // the norm is compared with the activation on one side, where a kernel fuses both, and without it on the other
+    // on the side where a kernel fuses norm and activation, the output includes the activation; on the other side it does not
     const bool fused = fused_on_one_side_ && !exact_ && call.direction == "forward" && is_norm(call) && is_activated(call, a_fuses_);
     const bool vanishes = later >= 0 && later <= std::max(explained, kVanished * std::min(1.0, out));
     if (fused && std::isfinite(out) && (vanishes || (part_ && later < 0))) {
@@ -284,8 +285,8 @@ class Walker {
     return out;
   }
 
-  // Reports a parameter without a gradient on one side. Considers only entries that the comparer has marked as failed, which it does if
-  // that side has the layer.
+  // Reports a parameter without a gradient on one side. Considers only failed entries; the comparer has marked an entry as failed if that
+  // side has the layer.
   Divergence missing_gradient() const {
     for (const auto& call : step_.calls) {
       if (call.direction == "forward") continue;
@@ -383,9 +384,10 @@ class Walker {
     return {};
   }
 
-  // Finds a fault that is hardly larger than the rounding of its inputs: the one layer that amplifies errors more than others of its class.
+  // Finds a fault that is hardly larger than the rounding in the inputs of its layer: the one layer that amplifies errors more than others
+  // of its class.
   Divergence outlier() const {
-    if (step_.earlier_error > 0 && !exact_) return {};  // weights differ in many ways, which were judged above
+    if (step_.earlier_error > 0 && !exact_) return {};  // the weights differ in many ways; these differences were judged above
     struct Amplification {
       const CallComparison* call;
       double times;
@@ -427,12 +429,12 @@ class Walker {
   std::string first_call_;  // first call of the network, which receives the data; "" if unknown
   double unseen_ = 0;       // rounding error of calls that are not compared
   const CallComparison* loss_ = nullptr;
-  double gain_ = 1;  // amplification of relative errors by the loss, see loss_limit
+  double gain_ = 1;  // amplification of relative errors by the loss, see loss_limit()
   double weight_error_ = 0, worst_noise_ = 0;
-  double drift_ = 0;  // usual drift of the weights in earlier steps
+  double drift_ = 0;  // median error of the weights, after earlier steps
   double jump_forward_ = kJump;
-  double jump_back_ = kJump;     // after the forward pass
-  std::vector<double> goes_on_;  // by call: the largest input error of the forward calls after it, see visit
+  double jump_back_ = kJump;     // like jump_forward_, for calls after the forward pass
+  std::vector<double> goes_on_;  // by call: the largest input error of later forward calls, see visit()
   std::map<std::string, double> worst_output_;
   std::set<const CallComparison*> vanishing_;  // calls whose errors do not propagate
   std::set<std::string> vanished_, unproven_;  // layers of such calls

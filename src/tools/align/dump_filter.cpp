@@ -10,8 +10,8 @@ namespace npu_train::detail {
 
 namespace {
 
-// Removes the direction from msprobe's complete names ("Module.conv1.Conv2d.forward.0", "Functional.relu.0.forward"). Such names select the
-// call in both directions.
+// Removes the direction from complete names of msprobe ("Module.conv1.Conv2d.forward.0", "Functional.relu.0.forward"), so that they select
+// the call in both directions.
 std::vector<std::string> without_direction(std::vector<std::string> patterns) {
   for (auto& p : patterns)
     for (const std::string word : {".forward", ".backward", ".parameters_grad"})

@@ -21,7 +21,7 @@ constexpr size_t kFlushAt = size_t{1} << 16;
               "free some space, or choose another folder with dump.dir=...");
 }
 
-// Removes only files of a dump: the folder may contain other files.
+// Creates the folder of a step, and removes the files of an earlier dump from it. Other files in it are kept.
 std::filesystem::path emptied(std::filesystem::path folder) {
   std::error_code ignored;
   for (const char* name : {kDumpJson, kDebugJson, "stack.json", "construct.json", kRankNotes})

@@ -28,18 +28,18 @@ class JsonStream {
   std::string tail_;
   std::string pending_;
   int fd_ = -1;
-  int64_t end_ = 0;  // end of the members
+  int64_t end_ = 0;  // offset in the file at which the members end
   bool first_ = true;
 };
 
-// Removes the folders of `rank` in the steps from `step` on, which an earlier, longer run may have left. Returns their number. Reads only
-// names, since other ranks write at the same time.
+// Removes the folders of `rank` in the steps from `step` on, which an earlier, longer run may have left. Returns the number of removed
+// folders. Looks only at the names of files, since other ranks write at the same time.
 int remove_later_steps(const std::filesystem::path& dir, int64_t step, int rank);
 
 class DumpFolder {
  public:
   // Creates the folder, and removes an earlier run's files from it. `head`: members of dump.json before "data", as JSON with a trailing
-  // comma. `named_values`: the folder is one of the level debug.
+  // comma. `named_values`: the dump has the level debug.
   DumpFolder(std::filesystem::path folder, const std::string& head, bool named_values);
 
   void add(const DumpEntry& entry);
@@ -49,7 +49,7 @@ class DumpFolder {
  private:
   std::filesystem::path folder_;
   JsonStream data_;
-  std::optional<JsonStream> stack_, construct_;  // none for named values
+  std::optional<JsonStream> stack_, construct_;  // missing at the level debug
   int64_t stacks_ = 0;
 };
 

@@ -13,7 +13,8 @@ namespace npu_train::detail {
 
 namespace {
 
-// Adds momentum, weight_decay, betas, eps and so on, which must be equal in two runs. The learning rate is recorded per step.
+// Adds the options momentum, weight_decay, betas, eps and so on, which must be equal in two runs. Omits the learning rate, whose current
+// value is recorded separately.
 void add_options(const ConfigNode& options, DumpNode& to) {
   const auto leaf = [](const std::string& text) {
     const auto number = decimal_number(text);
@@ -60,7 +61,7 @@ void DumpRecorder::watch_outputs(size_t index, const std::vector<at::Tensor>& ou
   });
 }
 
-// Excludes leaves: their hooks would never be removed, and parameters have separate entries.
+// Observes the gradient of `value`, unless it is a leaf: the hook of a leaf would never be removed, and parameters have separate entries.
 bool DumpRecorder::watch(const at::Tensor& value, size_t index, size_t position) {
   if (!value.defined() || !value.requires_grad() || value.is_leaf()) return false;
   value.register_hook([weak = weak_from_this(), index, position, generation = backwards_[index].generation](const at::Tensor& gradient) {
@@ -83,7 +84,7 @@ void DumpRecorder::share_came(size_t index, size_t position, const at::Tensor& g
   const at::RecordFunctionGuard unseen(/*is_enabled=*/false);
   auto& backward = backwards_[index];
   auto& share = backward.shares[position];
-  if (closed_ || share.came == share.edges) return;  // a second backward pass
+  if (closed_ || share.came == share.edges) return;  // this is a second backward pass
   if (gradient.defined()) share.sum = share.sum.defined() ? at::add(share.sum, gradient) : gradient;
   if (++share.came < share.edges) return note_arrival(index, /*whole=*/false);
   backward.of_inputs[position] = gradient_node(backward, ".output.", position, std::exchange(share.sum, {}));
@@ -91,7 +92,7 @@ void DumpRecorder::share_came(size_t index, size_t position, const at::Tensor& g
 }
 
 DumpNode DumpRecorder::gradient_node(Backward& backward, const std::string& side, size_t position, const at::Tensor& gradient) {
-  close_call();  // the forward is over
+  close_call();  // the forward pass is over
   const auto name = backward.entry.name + side + std::to_string(position);
   auto node = leaves_.tensor(gradient, name);
   if (options_.task != "overflow_check" || !leaves_.overflowed(node)) return node;
@@ -118,7 +119,7 @@ void DumpRecorder::end_backward(bool all) {
 }
 
 void DumpRecorder::write_backward(Backward& backward) {
-  for (size_t i = 0; i < backward.shares.size(); ++i)  // some of their edges may have received no gradient
+  for (size_t i = 0; i < backward.shares.size(); ++i)  // adds shares of which some edges received no gradient
     if (auto& sum = backward.shares[i].sum; sum.defined())
       backward.of_inputs[i] = gradient_node(backward, ".output.", i, std::exchange(sum, {}));
   if (options_.task == "overflow_check" && !backward.overflowed) return;

@@ -14,7 +14,7 @@ std::string operator_base(const std::string& library, const std::string& name);
 // Returns a dtype as Python writes it: "torch.float32".
 std::string dtype_text(c10::ScalarType type);
 
-// Returns the positions of an operator's `count` arguments in the order of the Python function.
+// Returns the positions of an operator's `count` arguments, in the order in which the Python function takes them.
 std::vector<size_t> argument_order(const std::string& name, size_t count);
 
 // Returns the class of a layer of which only an operator is known: "Conv2d" for conv2d, "Linear" for addmm, "Sgd" for sgd.

@@ -23,7 +23,7 @@ struct DumpLeaf {
   std::optional<uint32_t> crc;
   std::string data_name;
   std::string phase;    // phase of a named value after the forward pass: backward | update
-  int64_t sampled = 0;  // number of elements in the file if it has only a sample of them
+  int64_t sampled = 0;  // number of elements in the file, if they are only a sample
 };
 
 // A tree in msprobe's format: null, leaf, list or map.
@@ -56,13 +56,13 @@ inline void DumpNode::set(const std::string& key, DumpNode node) { items.push_ba
 struct DumpEntry {
   std::string name{};    // "Module.conv1.Conv2d.forward.0"
   std::string parent{};  // name of the enclosing call; "" at the top
-  std::string stack{};   // where it was called
+  std::string stack{};   // the place where it was called
   DumpNode content = DumpNode::map();
 };
 
 std::string to_json(const DumpNode& node);
 std::string json_string(const std::string& text);
-// Returns a number as Python's json writes it: NaN and Infinity are words.
+// Returns a number as Python's module json writes it; non-finite numbers are NaN, Infinity and -Infinity.
 std::string json_number(double value);
 
 }  // namespace npu_train::detail

@@ -19,10 +19,11 @@ inline std::optional<int64_t> number_after(std::string_view name, std::string_vi
   return number && *number >= 0 ? number : std::nullopt;
 }
 
-// Files that describe the values of a step: kDumpJson the values of calls, kDebugJson those that a program named (msprobe's level debug).
+// The files that describe the values of a step. kDumpJson describes the values of calls, and kDebugJson describes the values that a program
+// has named (level debug of msprobe).
 inline constexpr const char *kDumpJson = "dump.json", *kDebugJson = "debug.json";
 
-// Returns the path of the descriptive file in a step's folder; empty if there is none.
+// Returns the path of the kDumpJson or kDebugJson in a step's folder; empty if it has neither.
 inline std::filesystem::path description_in(const std::filesystem::path& folder) {
   std::error_code ignored;
   for (const char* name : {kDumpJson, kDebugJson})

@@ -19,8 +19,8 @@ namespace {
 using detail::number_after, detail::description_in, detail::kDumpJson, detail::kDebugJson;
 
 constexpr JsonLimits kLimits{.values = 20'000'000, .max_bytes = uint64_t{1} << 30};
-constexpr int64_t kMostItems = 1'000'000;  // calls and values of a step; an item takes some 300 bytes in memory, a null in the file 5
-constexpr size_t kMostNameBytes = size_t{128} << 20;  // total length of all names; the name of a value includes that of its call
+constexpr int64_t kMostItems = 1'000'000;  // calls and values of a step; each takes some 300 bytes in memory, a null only 5 in the file
+constexpr size_t kMostNameBytes = size_t{128} << 20;  // total length of all names; each name of a value includes the name of the call
 constexpr size_t kMostSteps = 100'000;
 constexpr size_t kDeepestItem = 16;
 
@@ -40,7 +40,7 @@ void add_ranks(const fs::path& step_folder, int64_t step, std::vector<Dump::Plac
     const bool known = name == "rank" || number_after(name, "rank") || number_after(name, "proc");
     if (known && !description_in(folder).empty()) found.push_back({step, name, folder});
   }
-  // for a run with one process, msprobe names the folder after the process, or "rank"
+  // in a run with one process, msprobe names the folder "proc<N>" or "rank"
   if (found.size() == 1 && !number_after(found[0].rank, "rank")) found[0].rank = "rank0";
   places.insert(places.end(), found.begin(), found.end());
 }
@@ -117,7 +117,7 @@ std::optional<double> number_of(const Json* value) {
   if (value->kind() == Json::Kind::Boolean) return value->boolean("") ? 1.0 : 0.0;
   try {
     return value->number("dump.json");
-  } catch (const Error&) {  // msprobe writes text for a missing number
+  } catch (const Error&) {  // msprobe writes a text in place of a missing number
     return std::nullopt;
   }
 }
@@ -182,7 +182,7 @@ class CallReader {
       for (const auto& [key, item] : value.members(source_)) visit(item, name + "." + key, side, depth + 1);
     } else if (value.is_array()) {
       const auto& items = value.items(source_);
-      // parameters_grad is {"weight": [leaf]}; the name of the value's file has no ".0"
+      // parameters_grad is {"weight": [leaf]}; the file name of this leaf has no ".0"
       if (side == "parameters_grad" && items.size() == 1) return visit(items[0], name, side, depth + 1);
       for (size_t i = 0; i < items.size(); ++i) visit(items[i], name + "." + std::to_string(i), side, depth + 1);
     }
@@ -251,12 +251,12 @@ void read_parents(const fs::path& path, std::vector<DumpCall>& calls) {
   }
 }
 
-// Moves the gradients to the end, in the order of a backward pass. The gradient of the named value x is the named value x_grad, which
-// msprobe writes next to x.
+// Moves the gradients to the end, in the order of a backward pass. msprobe writes the gradient of a named value x next to x, as a named
+// value x_grad.
 void find_gradients(std::vector<DumpCall>& calls) {
   std::map<std::string, size_t> places;
   for (size_t i = 0; i < calls.size(); ++i) places.emplace(calls[i].name, i);
-  std::vector<std::pair<size_t, DumpCall>> gradients;  // each with the place of its value
+  std::vector<std::pair<size_t, DumpCall>> gradients;  // each with the index of the value whose gradient it is
   for (auto& call : calls) {
     if (call.type != kNamed || !call.layer.ends_with(kGradient)) continue;
     const auto of = call.layer.substr(0, call.layer.size() - std::string_view(kGradient).size());
@@ -266,12 +266,12 @@ void find_gradients(std::vector<DumpCall>& calls) {
     call.layer = of;
     gradients.emplace_back(value->second, std::move(call));
   }
-  std::erase_if(calls, [](const auto& call) { return call.name.empty(); });  // moved
+  std::erase_if(calls, [](const auto& call) { return call.name.empty(); });  // removes the calls that were moved
   std::stable_sort(gradients.begin(), gradients.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
   for (auto& [place, call] : gradients) calls.push_back(std::move(call));
 }
 
-/// Whether a truncated text ends between two calls: inside "data" of the document, and not deeper.
+/// Whether a truncated file ends between two calls: inside its object "data", but not inside a call.
 bool ends_between_calls(const fs::path& path) {
   std::ifstream in(path, std::ios::binary);
   int depth = 0;

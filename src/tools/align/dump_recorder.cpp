@@ -25,12 +25,12 @@ DumpRecorder::DumpRecorder(const DumpOptions& options, const DumpedModel& model,
       folder_(std::move(folder)),
       leaves_(options, sink, folder_->tensors(), saturates) {
   for (const auto& p : model.parameters) is_leaf_.emplace(layer_of(p.name), true);
-  for (const auto& [layer, leaf] : is_leaf_)  // an enclosing layer has other layers inside it
+  for (const auto& [layer, leaf] : is_leaf_)  // a layer that encloses other layers is not a leaf
     for (auto above = layer; !above.empty();)
       if (const auto found = is_leaf_.find(above = layer_of(above)); found != is_leaf_.end()) found->second = false;
 }
 
-// Returns the layer of a parameter or, if that layer contains other layers and thus more than this operator, the parameter itself.
+// Returns the layer of a parameter. If that layer contains other layers, and thus more than one operator, returns the parameter itself.
 std::string DumpRecorder::owner_of(const std::string& parameter) const {
   const auto layer = layer_of(parameter);
   const auto found = is_leaf_.find(layer);
@@ -67,13 +67,14 @@ DumpNode DumpRecorder::argument(const SeenOp& op, const c10::IValue& value, cons
   const auto seen = std::find_if(op.tensors.begin(), op.tensors.end(), [&](const SeenInput& t) { return t.value.is_same(tensor); });
   if (seen == op.tensors.end() || seen->known.empty()) return out;
   const auto* parameter = model_.parameters.find(seen->known);
-  // a view with other strides has the elements at other places
+  // in a view with other strides, the elements have another order
   if (parameter != nullptr && parameter->value.sizes() == tensor.sizes() && parameter->value.strides() == tensor.strides())
     out.leaf->parameter = seen->known;
   return out;
 }
 
-// Records each parameter as the model stores it, which is the same in every precision, and not the view or cast that the operator received.
+// Records each parameter as the model stores it, instead of the view or cast that the operator received. The stored parameter is the same
+// in every precision.
 DumpNode DumpRecorder::parameters_of(const SeenOp& op, const OpenCall& call) {
   auto out = DumpNode::map();
   for (const auto& input : op.tensors) {
@@ -82,7 +83,7 @@ DumpNode DumpRecorder::parameters_of(const SeenOp& op, const OpenCall& call) {
     const auto* parameter = model_.parameters.find(input.known);
     const auto buffer = std::find_if(model_.buffers.begin(), model_.buffers.end(), [&](const auto& b) { return b.first == input.known; });
     const auto& value = parameter != nullptr ? parameter->value : buffer != model_.buffers.end() ? buffer->second : input.value;
-    if (parameter == nullptr) leaves_.forget(value);  // running statistics change without a new version of the tensor
+    if (parameter == nullptr) leaves_.forget(value);  // running statistics may change without a new version of the tensor
     out.set(key, leaves_.tensor(value, call.name + ".parameters." + key));
   }
   return out;
@@ -183,7 +184,7 @@ void DumpRecorder::op_ended(const SeenOp& op) {
 
 void DumpRecorder::module_op(const SeenOp& op) {
   const auto owner = owner_of(op.parameter);
-  if (!layers_.empty() && layers_.back().owner == owner) return;  // a declared layer is dumped as one
+  if (!layers_.empty() && layers_.back().owner == owner) return;  // a declared layer is dumped as one call
   auto inputs = data_inputs(op);
   const bool again =
       call_ && std::any_of(op.tensors.begin(), op.tensors.end(), [&](const auto& t) { return call_->used.count(t.known) != 0; });
@@ -221,7 +222,7 @@ void DumpRecorder::plain_op(const SeenOp& op) {
   entry.stack = op.parameter.empty() ? op.scope.empty() ? "" : "in " + op.scope : "with " + op.parameter;
   std::vector<at::Tensor> inputs = data_inputs(op);
   if (filter_.direction("backward")) {
-    if (op.name.ends_with("_") && !inputs.empty()) inputs.erase(inputs.begin());  // overwritten: it is the output now
+    if (op.name.ends_with("_") && !inputs.empty()) inputs.erase(inputs.begin());  // the first input was overwritten by the output
     CallGraph graph(inputs, begin_);
     watch_outputs(add_backward(base + "." + number + ".backward", entry.parent, inputs.size()), op.outputs, graph);
   }
@@ -278,7 +279,7 @@ void DumpRecorder::emit_value(const std::string& name, const at::Tensor& value, 
   leaves_.forget(value);  // fused optimizers change tensors without a new version
   auto node = leaves_.tensor(value, name);
   if (node.leaf) node.leaf->phase = phase;
-  leaves_.forget(value);  // the cached leaf has the phase of this value
+  leaves_.forget(value);  // the leaf, whose phase is that of this named value, must not be reused
   emit({.name = name, .content = std::move(node)});
 }
 
@@ -294,7 +295,7 @@ void DumpRecorder::named_value(const std::string& name, const at::Tensor& value)
     if (!self) return;
     const std::lock_guard lock_of_hook(self->mutex_);
     const at::RecordFunctionGuard not_seen(/*is_enabled=*/false);
-    // A second backward pass over the same graph is not recorded, as for layers.
+    // As for layers, a second backward pass over the same graph is not recorded.
     if (!self->closed_ && self->arrived_.insert(of).second) self->emit_value(of, gradient, "backward");
   });
 }
@@ -315,7 +316,7 @@ void DumpRecorder::emit(DumpEntry entry) {
   const auto& words = options_.data_mode;
   const bool optimizer = entry.name.starts_with("Module.optimizer."),
              wanted = std::find(words.begin(), words.end(), "optimizer") != words.end();
-  empty_ &= entry.name.starts_with("Module.loss.") || (optimizer && !wanted);  // every dump has these entries
+  empty_ &= entry.name.starts_with("Module.loss.") || (optimizer && !wanted);  // every dump has these entries, so they do not count
   pending_.push_back(std::move(entry));
   if (!leaves_.has_pending()) write_pending();
 }

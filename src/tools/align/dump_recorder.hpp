@@ -26,15 +26,15 @@ class DumpFilter {
   bool modules() const { return options_.level == "module" || options_.level == "mix"; }
   bool operators() const { return options_.level == "op" || options_.level == "mix"; }
   bool named_values() const { return options_.level == "debug"; }
-  // Decides whether the call is dumped. `base` is its name without direction and number: "Module.conv1.Conv2d". enter() advances through
-  // the scope, so call it once per call.
+  // Decides whether the call is dumped. `base` is its name without direction and number: "Module.conv1.Conv2d". enter() also updates
+  // whether the scope is open, so it must be called exactly once for each call.
   bool enter(const std::string& base);
   void leave(const std::string& base);
   bool has(const std::string& base) const;
-  // Returns a message for each name of list and scope that no call has matched so far: "dump.list: 'haed' matches no layer or operator at
-  // dump.level=module; did you mean 'head'?".
+  // Returns a message for each name in `list` and `scope` that no call has matched so far: "dump.list: 'haed' matches no layer or operator
+  // at dump.level=module; did you mean 'head'?".
   std::vector<std::string> unmatched() const;
-  // Whether data_mode selects the word. If no word of a group is given, the complete group is selected.
+  // Whether `data_mode` selects the word. If `data_mode` contains no word of a group, the complete group is selected.
   bool direction(const char* word) const { return open(word, {"forward", "backward"}); }
   bool side(const char* word) const { return open(word, {"input", "output"}); }
   bool extra(const char* word) const;
@@ -53,7 +53,7 @@ class DumpFilter {
 
 class DumpRecorder : public OpListener, public std::enable_shared_from_this<DumpRecorder> {
  public:
-  // `folder` is the step's folder, which the recorder owns; the others are borrowed.
+  // `folder`: the folder of the step, which the recorder owns. References are borrowed. `saturates`: see LeafMaker.
   DumpRecorder(const DumpOptions& options, const DumpedModel& model, TensorSink& sink, std::unique_ptr<DumpFolder> folder, bool saturates);
 
   void op_begins(const SeenOp& op) override;
@@ -61,7 +61,7 @@ class DumpRecorder : public OpListener, public std::enable_shared_from_this<Dump
   void layer_begins(const SeenLayer& layer) override;
   void layer_ended(const SeenLayer& layer) override;
 
-  // Records a value that the program names and, in the forward pass, also its gradient, unless it is a leaf.
+  // Records a value that the program names. In the forward pass, also records the value's gradient, unless the value is a leaf.
   void named_value(const std::string& name, const at::Tensor& value);
   void begin_forward();
   void end_forward();
@@ -71,16 +71,17 @@ class DumpRecorder : public OpListener, public std::enable_shared_from_this<Dump
   void parameter_gradients(const ParameterSet& parameters);
   void optimizer(const Optimizer& optimizer, const ParameterSet& parameters, double loss_scale);
   void close();
-  // Whether no requested entry has been dumped yet: no layer, no operator, and no optimizer if data_mode names it.
+  // Whether no requested entry has been dumped yet: no layer, no operator and, if `data_mode` names the optimizer, no optimizer.
   bool empty() const { return empty_; }
   std::vector<std::string> unmatched() const { return filter_.unmatched(); }
 
  private:
-  // A call of a layer, which is declared or known by its parameters. In the latter case, the next operator may belong to the same call.
+  // A call of a layer. The layer is either declared or known by its parameters. In the second case, the next operator may belong to the
+  // same call.
   struct OpenCall {
     std::string owner, base, name;  // owner: path of the layer; base: "Module.conv1.Conv2d"; name: base with direction and number
     bool wanted = false, overflowed = false;
-    std::set<std::string> used;  // parameters that the call has used
+    std::set<std::string> used;  // names of the parameters that the call has used
     DumpEntry entry;
     std::vector<at::Tensor> inputs, outputs, casts;  // casts: copies of outputs in another dtype
     size_t backward = kNone;
@@ -96,9 +97,9 @@ class DumpRecorder : public OpListener, public std::enable_shared_from_this<Dump
   struct Backward {
     DumpEntry entry;
     std::vector<DumpNode> of_outputs, of_inputs;
-    std::vector<Share> shares;  // per input
+    std::vector<Share> shares;  // one for each input
     size_t missing = 0, watched_outputs = 0;
-    int generation = 0;  // number of times that the outputs were replaced, since the next operator of a layer may replace the result
+    int generation = 0;  // number of times that the outputs were set; each further operator of the layer sets them again
     bool came = false, overflowed = false;
   };
   static constexpr size_t kNone = static_cast<size_t>(-1);
@@ -124,7 +125,7 @@ class DumpRecorder : public OpListener, public std::enable_shared_from_this<Dump
   DumpNode parameters_of(const SeenOp& op, const OpenCall& call);
   // Returns the parameters that a declared layer owns itself.
   DumpNode own_parameters(const OpenCall& call);
-  // Whether the call is dumped; with task overflow_check only calls with an overflow are.
+  // Whether the call is dumped. With task overflow_check, only calls with an overflow are dumped.
   bool interesting(const DumpNode& outputs) { return options_.task != "overflow_check" || leaves_.overflowed(outputs); }
   void emit(DumpEntry entry);
   void write_pending();
@@ -134,7 +135,7 @@ class DumpRecorder : public OpListener, public std::enable_shared_from_this<Dump
   void gradient_came(size_t index, size_t position, int generation, const at::Tensor& gradient);
   void share_came(size_t index, size_t position, const at::Tensor& gradient);
   DumpNode gradient_node(Backward& backward, const std::string& side, size_t position, const at::Tensor& gradient);
-  // Counts a gradient. `whole`: it is complete, not one part of a sum.
+  // Counts a gradient. `whole`: the gradient is complete, and not one part of a sum.
   void note_arrival(size_t index, bool whole = true);
   void write_backward(Backward& backward);
 
@@ -145,21 +146,21 @@ class DumpRecorder : public OpListener, public std::enable_shared_from_this<Dump
   LeafMaker leaves_;
   std::recursive_mutex mutex_;  // hooks run in autograd's threads
   bool closed_ = false;
-  bool forward_over_ = false;      // the loss was recorded
+  bool forward_over_ = false;      // whether the loss was recorded
   std::set<std::string> named_;    // names of named values
   std::set<std::string> arrived_;  // names of the named values' gradients that have arrived
   bool empty_ = true;
 
-  std::map<std::string, bool> is_leaf_;  // layers that own parameters, and whether no other layer is inside them
+  std::map<std::string, bool> is_leaf_;  // for each layer that owns parameters, whether no other layer is inside it
   std::map<std::string, int64_t> calls_;
   std::set<std::string> wanted_;  // base names of the wanted calls
   std::optional<OpenCall> call_;
   std::vector<OpenCall> layers_;
-  DumpNode before_;     // inputs of an operator that changes them in place
+  DumpNode before_;     // first input of an in-place operator, before the operator changes it
   uint64_t begin_ = 0;  // start of the current operator, see CallGraph
   std::deque<Backward> backwards_;
-  std::vector<size_t> order_;      // indices of backwards_ in order of arrival
-  size_t written_ = 0;             // number of entries of order_ that were written
+  std::vector<size_t> order_;      // indices into backwards_, in order of arrival
+  size_t written_ = 0;             // number of elements of order_ whose gradients were written
   std::deque<DumpEntry> pending_;  // entries whose statistics are still on the device
 };
 

@@ -40,7 +40,8 @@ Facts facts_of(const RunView& run) {
   return facts;
 }
 
-// The section `dump` of a configuration: the options of a Dumper, and a file with some of them. `config` is "" once it is read.
+// The section `dump` of a configuration: the options of a Dumper, and a file with some of them. `config` is the path of this file; "" once
+// the file is read.
 struct DumpSection : DumpOptions {
   std::string config{};
   static const ConfigTable<DumpSection>& config_table() {
@@ -50,8 +51,8 @@ struct DumpSection : DumpOptions {
   }
 };
 
-// This overload is preferred to the template, which handles other sections. In the configuration that a run saves, it replaces the path of
-// the file by the options in the file, since the file may move.
+// This overload is preferred to the template, which binds other sections. It replaces the path of the file by the options in the file, so
+// that the configuration that a run saves does not depend on a file that may move.
 void bind_into(DumpSection& section, const ConfigNode& node, const std::string& path, ConfigProblems& problems) {
   const auto before = problems.all().size();
   bind_into<DumpSection>(section, node, path, problems);
@@ -84,7 +85,7 @@ class DumpObserver final : public RunObserver {
         log_warning("dump.ranks: there is no rank ", rank, "; this run has ", run.strategy->ranks().size());
     dumper_.emplace(options_, dumped_model(*run.task), run.strategy->ranks().rank(), facts_of(run));
     dumper_->watch(*run.optimizer, run.precision);
-    if (run.strategy->ranks().size() > 1)  // first: RankRecorder would otherwise remove the dumper's folders as those of an earlier run
+    if (run.strategy->ranks().size() > 1)  // before dumper_, whose folders RankRecorder would otherwise remove as those of an earlier run
       run.loop->observers().add(
           &ranks_.emplace(options_, run.strategy->ranks(), *run.loop->parts().parameters, *run.optimizer, run.precision));
     run.loop->observers().add(&*dumper_);

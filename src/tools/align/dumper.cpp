@@ -32,7 +32,8 @@ DumpedModel dumped_model(Task& task) { return {.parameters = task.parameters(), 
 
 namespace {
 
-// Describes the part that the options select, so that a comparison does not report missing calls outside of it. "": all calls are dumped.
+// Describes the part of the calls that the options select, so that a comparison does not report calls outside of this part as missing.
+// Returns "" if the options select all calls.
 std::string part_of(const DumpOptions& options) {
   std::vector<std::string> out;
   const std::pair<const char*, const std::vector<std::string>*> parts[] = {
@@ -62,7 +63,7 @@ struct Dumper::Impl {
   bool rank_wanted;
   int rank;
   bool begun = false;
-  int64_t first_step = -1, last_step = -1;  // first and last step of the run; -1: none yet
+  int64_t first_step = -1, last_step = -1;  // first and last step that the run has reached; -1: none yet
   std::map<std::string, std::string> facts;
   const Optimizer* watched = nullptr;
   const Precision* precision = nullptr;
@@ -101,7 +102,7 @@ Dumper::~Dumper() {
     if (const auto missed = impl_->steps.outside(impl_->first_step, impl_->last_step); !missed.empty())
       log_warning("dump.steps: ", join(missed), missed.size() == 1 ? " was" : " were", " not reached; the run had steps ",
                   impl_->first_step, " to ", impl_->last_step);
-  } catch (...) {  // the disk's error was reported before, or another exception ends the run
+  } catch (...) {  // an error of the disk was reported before, or another exception ends the run
   }
 }
 
@@ -110,7 +111,7 @@ void Dumper::watch(const Optimizer& optimizer, const Precision* precision) {
   impl_->precision = precision;
 }
 
-// Returns the facts of a step that a comparison needs, as JSON.
+// Returns the facts about a step that a comparison needs; the values are JSON.
 std::map<std::string, std::string> Dumper::own_facts() const {
   using detail::json_number, detail::json_string;
   auto environment = npu_train::environment();
@@ -188,7 +189,7 @@ void Dumper::finish_step() {
 }
 
 void Dumper::start() {
-  stop_observing();  // ends a forward pass without a loss
+  stop_observing();  // ends a forward pass for which loss() was not called
   if (begin_step()) observe();
 }
 

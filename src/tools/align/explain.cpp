@@ -50,12 +50,12 @@ class Explainer {
       case Cause::NotProven:
       case Cause::Model:
       case Cause::Unreadable:
-        break;  // the findings of these causes already explain them
+        break;  // findings with these causes already contain an explanation
     }
   }
 
  private:
-  // Whether the difference of two precisions explains the error, so that it is no fault.
+  // Whether the runs have different precisions that explain the error, so that the error is not a fault.
   bool precisions_differ() const {
     constexpr double kMost = 0.1;
     const bool numbers = d_.cause != Cause::Weights && d_.cause != Cause::Optimizer && d_.cause != Cause::NotFinite;
@@ -63,7 +63,7 @@ class Explainer {
     return numbers && differs("precision") && (small || d_.cause == Cause::Before);  // casts change the values between layers
   }
 
-  // Detects equal inputs that one side stores with fewer digits.
+  // Detects inputs that are equal, except that one side stores them in a coarser dtype.
   bool rounded_inputs() {
     for (const auto& i : call_.items) {
       if (i.side != "input" || i.error == 0 || !i.item_a.is_tensor() || i.item_a.dtype == i.item_b.dtype) continue;
@@ -81,7 +81,7 @@ class Explainer {
       return i.side == side && i.item_a.is_tensor() && i.item_b.is_tensor() && i.error > error && fn(i.item_a, i.item_b);
     });
   }
-  // Returns an item of this side whose non-finite values do not match.
+  // Returns an item on `side` whose non-finite values differ between the runs.
   const ItemComparison* not_finite(const char* side) const {
     const auto found = std::find_if(call_.items.begin(), call_.items.end(), [&](const ItemComparison& i) {
       return i.side == side && std::isinf(i.error) &&
@@ -99,7 +99,7 @@ class Explainer {
   }
 
   void weights() {
-    constexpr double kOtherOrder = 0.1;  // elements that changed places differ by their full size
+    constexpr double kOtherOrder = 0.1;  // elements at other positions differ by their full size
     if (const auto* item = not_finite("parameters"); item != nullptr) return say(d_, "weight_not_finite", {not_finite_text(*item)});
     if (any("parameters", one_is_zero)) return say(d_, "weight_zero");
     if (any("parameters", same_numbers, kOtherOrder)) return say(d_, "weight_order");
@@ -107,7 +107,7 @@ class Explainer {
   }
 
   void gradient() {
-    constexpr double kOfTies = 0.1;  // a tied layer's gradient, which one side lacks, exceeds rounding
+    constexpr double kOfTies = 0.1;  // a missing gradient of tied layers causes larger errors, rounding smaller ones
     if (const auto* item = not_finite("parameters_grad"); item != nullptr)
       say(d_, "gradient_not_finite", {not_finite_text(*item)});
     else
@@ -132,7 +132,7 @@ class Explainer {
     say(d_, "optimizer_update");
   }
 
-  // Detects different clipping by the optimizer's state, since gradients are dumped before clipping.
+  // Detects different clipping from the optimizer's state, since the dumped gradients are not yet clipped.
   void clipping() {
     if (differs("gradient_clip"))
       say(d_, "clip_options", {fact_of(a_, "gradient_clip"), fact_of(b_, "gradient_clip")});
@@ -140,7 +140,8 @@ class Explainer {
       say(d_, "clip_norm", {shortest(std::round(times * 1e6) / 1e6)});
   }
 
-  // Returns the common factor of A's gradient means relative to B's; 0 if there is no common factor or it is 1.
+  // Returns the ratio between the running means of gradients in A and in B, if it is the same for all parameters; 0 if it is not, or if it
+  // is 1.
   double scaled_state() const {
     constexpr double kAlike = 1e-3;
     double least = std::numeric_limits<double>::infinity(), most = 0;
@@ -158,7 +159,7 @@ class Explainer {
   bool has_loss_scale() const {
     const auto scaled = [](const DumpStep& step) {
       const auto scale = fact_of(step, "loss_scale");
-      return scale.empty() || decimal_number(scale).value_or(0) != 1;  // unknown in dumps of other programs
+      return scale.empty() || decimal_number(scale).value_or(0) != 1;  // dumps of other programs do not contain the scale
     };
     return scaled(a_) || scaled(b_);
   }
@@ -175,7 +176,7 @@ class Explainer {
     return !x.empty() && !y.empty() && x != y;
   }
 
-  // Whether one side never exceeds a typical limit that the other side exceeds.
+  // Whether the extreme of one side is a typical limit of a dtype or an operator that the other side exceeds.
   bool saturates() const {
     return any("output", [](const DumpItem& a, const DumpItem& b) {
       if (!a.max || !b.max || !a.min || !b.min) return false;
@@ -202,7 +203,7 @@ class Explainer {
       say(d_, "layer_batch_norm");
     else if (is("norm"))
       say(d_, "layer_norm");
-    if (type == "layer")  // a declared layer, with several operators
+    if (type == "layer")  // a declared layer, which has several operators
       say(d_, "layer_inside");
     if (is("dropout")) say(d_, "layer_dropout");
     if (is("attention") || is("softmax")) say(d_, "layer_attention");

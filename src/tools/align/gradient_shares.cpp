@@ -12,7 +12,7 @@ namespace {
 using torch::autograd::Node;
 using torch::autograd::variable_list;
 
-// Passes the gradient of a node along one edge to a listener.
+// Passes the gradient that a node sends along one edge to a listener.
 class EdgeHook final : public torch::autograd::FunctionPostHook {
  public:
   EdgeHook(size_t edge, CallGraph::Listener listener) : edge_(edge), listener_(std::move(listener)) {}

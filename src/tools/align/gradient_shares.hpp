@@ -1,4 +1,4 @@
-// The gradient that a call contributes to a tensor: if a value feeds several layers, each contributes a share.
+// Finds the share that one call contributes to the gradient of a tensor, which may feed several layers.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,7 +17,7 @@ uint64_t next_autograd_node();
 // The part of autograd's graph that one call created: the nodes between its inputs and its outputs.
 class CallGraph {
  public:
-  // Receives the gradient along one edge each time that the edge's node runs; undefined if there is none.
+  // Receives the gradient along one edge each time that the node of the edge runs; the tensor is undefined if there is no gradient.
   using Listener = std::function<void(const at::Tensor&)>;
 
   CallGraph() = default;
@@ -30,7 +30,7 @@ class CallGraph {
 
  private:
   uint64_t begin_ = 0;
-  std::vector<std::pair<const void*, uint32_t>> inputs_;  // for each input, its node and the number of the node's output; empty for a leaf
+  std::vector<std::pair<const void*, uint32_t>> inputs_;  // for each input, its node and the index of the node's output; nullptr for a leaf
   std::unordered_set<const void*> met_;
 };
 

@@ -106,7 +106,7 @@ HistoryColumns find_columns(const HistoryTable& table, const std::string& source
 class CellsByRow {
  public:
   explicit CellsByRow(const HistoryTable::Column* column) : column_(column) {}
-  // Must be called with ascending rows.
+  // Must be called with ascending `row`.
   std::optional<double> at(size_t row) {
     if (column_ == nullptr) return std::nullopt;
     while (next_ < column_->cells.size() && column_->cells[next_].first < row) ++next_;
@@ -181,7 +181,7 @@ class HistoryBuilder {
       if (!step) {
         without_step += loss.has_value();
       } else if (phase_ == "train" && skipped == 1) {
-        out_.skipped.push_back(whole_step(*step));  // an attempt that was skipped
+        out_.skipped.push_back(whole_step(*step));  // the attempt was skipped
       } else {
         rows_.push_back({row, whole_step(*step), loss.has_value(), epoch});
       }
@@ -191,7 +191,7 @@ class HistoryBuilder {
     note(out_.skipped.size(), "attempt", " skipped (overflow)");
   }
 
-  // Makes batch numbers consecutive if they restart exactly when the epoch increases.
+  // If the step numbers restart whenever the epoch increases, and only then, makes them consecutive.
   void make_epochs_go_on() {
     size_t restarts = 0;
     const Row* before = nullptr;
@@ -272,7 +272,7 @@ class HistoryBuilder {
   std::vector<size_t> place_of_row_;
 };
 
-// Returns the log in a run's folder; `path` itself if it is not a folder.
+// Returns the path of the log in a run's folder. If `path` is not a folder, returns `path`.
 fs::path log_of(const fs::path& path) {
   std::error_code ignored;
   if (!fs::is_directory(path, ignored)) return path;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 constexpr int64_t kLargestShift = int64_t{1} << 40;
-constexpr double kFloorShare = 0.01;  // share of B's level that replaces smaller losses in denominators
+constexpr double kFloorShare = 0.01;  // denominators of relative differences are at least this share of B's level
 
 double floor_of(const History& b) {
   std::vector<double> sizes;
@@ -118,7 +118,7 @@ void note_one_sided(HistoryComparison& c, int64_t shift) {
   };
   const auto last = c.rows.back().step;
   tell(c.only_a, last, "A", "B");
-  tell(c.only_b, last - shift, "B", "A");  // as numbered in B
+  tell(c.only_b, last - shift, "B", "A");  // these steps are numbered as in B
 }
 
 std::string range_of(const History& h) {

@@ -11,9 +11,9 @@
 namespace npu_train::detail {
 namespace {
 
-constexpr double kRounding = 1e-4;      // relative error of an fp32 loss before the first update
-constexpr double kLowPrecision = 1e-2;  // like kRounding, in bf16, fp16 or TF32
-constexpr size_t kLeastRows = 8;        // needed to judge the shape of a curve
+constexpr double kRounding = 1e-4;      // largest relative error that rounding causes in an fp32 loss before the first update
+constexpr double kLowPrecision = 1e-2;  // like kRounding, but in bf16, fp16 or TF32
+constexpr size_t kLeastRows = 8;        // number of rows needed to judge the shape of a curve
 
 std::string share_text(double relative) {
   if (std::isinf(relative)) return "without bound";
@@ -48,7 +48,7 @@ class HistoryExplainer {
     return static_cast<size_t>(std::count_if(c_.rows.begin(), c_.rows.end(), [](const auto& row) { return std::isfinite(row.relative); }));
   }
 
-  // Reports NaN on both sides, which is no agreement: two failed runs may have failed in different ways.
+  // Reports losses that are non-finite on both sides. This does not count as agreement, since two runs may fail in different ways.
   void unproven() {
     if (!c_.first_unproven) return;
     int64_t n = 0, behind = 0;
@@ -100,7 +100,7 @@ class HistoryExplainer {
     say(c_, lr_is_shifted() ? "curve_lr_shifted" : "curve_lr");
   }
 
-  // Whether B's learning rates are those of A one row later or earlier.
+  // Whether the learning rates of B equal those of A when shifted by one row.
   bool lr_is_shifted() const {
     const auto& rows = c_.rows;
     for (const int shift : {1, -1}) {
@@ -121,7 +121,7 @@ class HistoryExplainer {
     say(c_, "curve_skipped");
   }
 
-  // Whether B numbers its steps from another start than A. This is visible only if the curves change.
+  // Whether A and B start to count steps at different numbers. Only curves that change show this.
   bool renumbered() {
     if (c_.rows.size() < kLeastRows || !(c_.mean_relative > kRounding)) return false;
     for (const int64_t by : {int64_t{1}, int64_t{-1}}) {
@@ -192,7 +192,7 @@ class HistoryExplainer {
     return false;  // later checks may find a more specific cause
   }
 
-  // Detects one step at which curves that agreed before diverge.
+  // Detects a single step at which the curves diverge, after they agreed in all earlier steps.
   bool jump() {
     double before = 0;
     for (size_t i = 0; i < c_.rows.size(); ++i) {

@@ -15,7 +15,7 @@ namespace npu_train::detail {
 namespace {
 
 constexpr size_t kMostCells = 16'000'000;
-constexpr size_t kLongestName = 1'000;  // bytes; every cell copies the name of its column
+constexpr size_t kLongestName = 1'000;  // in bytes; limited because the name of a column is copied for each cell
 constexpr JsonLimits kHistoryJson{.values = 16'000'000, .max_bytes = uint64_t{256} << 20};
 constexpr std::array kPhaseColumns = {"phase", "mode", "split"};
 constexpr std::array kLists = {"log_history", "history", "epochs", "logs", "metrics"};
@@ -61,7 +61,7 @@ class JsonHistory {
     for (const auto& item : list.items(source_)) row(item);
   }
 
-  // Reads history.json of a run that ended in its first epoch: it has only the validation at the end.
+  // Reads the history.json of a run that ended in its first epoch. It contains only the validation at the end of the run.
   void end_of_run(const Json& document) {
     const auto *final = document.find("final_val"), *step = document.find("global_step");
     const bool validated = final != nullptr && final->is_object() && final->find("loss") != nullptr && step != nullptr;
@@ -95,7 +95,7 @@ class JsonHistory {
       case Json::Kind::Text:
         return table_.set_text(name, value.text(source_));
       default:
-        return;  // null: not measured; lists are not numbers
+        return;  // null means not measured; lists are ignored
     }
   }
 
@@ -120,7 +120,7 @@ class JsonHistory {
   const std::string& source_;
 };
 
-// Returns the separator of the header. In a file with semicolons, a comma is a decimal comma.
+// Returns the separator of a CSV file, by its header. If it is a semicolon, commas in numbers are decimal commas.
 char separator_of(std::string_view text) {
   const auto header = text.substr(0, text.find_first_of("\r\n"));
   char best = ',';
@@ -210,12 +210,12 @@ void HistoryTable::set(const std::string& name, double value) {
   auto found = index_.find(name);
   if (found == index_.end()) {
     found = index_.emplace(name, columns.size()).first;
-    columns.push_back({name == "images_per_second" ? "samples_per_second" : name, {}});  // name in earlier versions of npu_train
+    columns.push_back({name == "images_per_second" ? "samples_per_second" : name, {}});  // the former name in npu_train
     index_.emplace(columns.back().name, found->second);
   }
   auto& cells = columns[found->second].cells;
   if (!cells.empty() && cells.back().first == row_)
-    cells.back().second = value;  // the last of two columns with one name counts
+    cells.back().second = value;  // of two columns with the same name, the last one counts
   else
     cells.emplace_back(row_, value);
 }

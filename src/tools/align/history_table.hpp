@@ -14,13 +14,13 @@ namespace npu_train::detail {
 struct HistoryTable {
   struct Column {
     std::string name;
-    std::vector<std::pair<size_t, double>> cells;  // by row, ascending
+    std::vector<std::pair<size_t, double>> cells;  // row and value, in ascending order of rows
   };
-  std::vector<Column> columns;      // columns in order of their first appearance
+  std::vector<Column> columns;      // in order of their first appearance
   std::vector<std::string> texts;   // names of columns without numbers
   std::vector<std::string> phases;  // phase of each row: "train", "val" ...; "" if there is none
   std::vector<std::string> notes;
-  bool numbered = false;   // rows are numbered but have no column of steps, as in an object of lists
+  bool numbered = false;   // the rows may be used as steps if there is no column of steps, as in an object of lists
   bool of_epochs = false;  // each row is a complete epoch
   bool of_end = false;     // the only row is the validation at the run's end
 
@@ -44,7 +44,7 @@ struct HistoryTable {
   size_t row_ = 0;
 };
 
-// Parses a log in any of the formats.
+// Parses a log in any of the formats of read_history().
 HistoryTable parse_history(std::string_view text, const std::string& source);
 
 }  // namespace npu_train::detail

@@ -13,7 +13,7 @@ namespace npu_train {
 namespace detail {
 namespace {
 
-constexpr double kSums = 1e-6;  // effect of the order of fp32 sums on statistics, relative to the largest value
+constexpr double kSums = 1e-6;  // effect of the summation order in fp32 on statistics, relative to the largest value
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
 std::string shape_cause(const DumpItem& a, const DumpItem& b) {
@@ -37,7 +37,7 @@ bool has_readable_values(const DumpItem& item) {
          std::none_of(std::begin(unread), std::end(unread), [&](const char* word) { return dtype.find(word) != std::string::npos; });
 }
 
-// Whether both samples contain the same elements. If not, the statistics are compared, since they cover all elements.
+// Whether the files of both sides contain the same elements. If not, the statistics are compared, since they cover all elements.
 bool same_sample(const DumpItem& a, const DumpItem& b, const DumpStep& step_a, const DumpStep& step_b) {
   if (a.sampled == 0 && b.sampled == 0) return true;
   if (a.sampled != b.sampled) return false;
@@ -99,7 +99,8 @@ std::string fact_of(const DumpStep& step, const std::string& name) {
 
 bool is_moved(const ItemComparison& item) { return item.a.ends_with(".running_mean") || item.a.ends_with(".running_var"); }
 
-// Reduces the error of a running mean that is small compared with the spread of its values, which limits how exact a mean can be.
+// Returns a reduced error for a running mean that is small compared with the spread of the values, since the spread limits how exact a mean
+// can be.
 double moved_error_of(const ItemComparison& item, const CallComparison& call) {
   if (!std::isfinite(item.error) || !item.a.ends_with(".running_mean")) return item.error;
   const auto spread = std::find_if(call.items.begin(), call.items.end(), [](const auto& i) { return i.b.ends_with(".running_var"); });
@@ -122,13 +123,14 @@ double statistics_error(const DumpItem& a, const DumpItem& b) {
 
 namespace {
 
-// Whether the statistics cover the elements that a sample omits. They do not for a value with NaN or inf, and a checksum never does.
+// Whether the dump has finite statistics, which cover the elements that a sample omits. Statistics of a value with NaN or inf, and
+// checksums, do not suffice.
 bool has_all_statistics(const DumpItem& item) {
   const auto known = [](const std::optional<double>& v) { return v && std::isfinite(*v); };
   return known(item.max) && known(item.min) && known(item.mean) && known(item.norm);
 }
 
-// Returns the error of a sample relative to the norm of the complete value, since a sample of a sparse value may be zero.
+// Returns the error in a sample, relative to the norm of the complete value, since a sample of a sparse value may contain only zeros.
 double error_of_sample(const PairMetrics& m, const DumpItem& b) {
   const double whole = b.norm.value_or(0);
   if (m.nonfinite_mismatch > 0) return kNever;
@@ -136,13 +138,13 @@ double error_of_sample(const PairMetrics& m, const DumpItem& b) {
   return m.euclidean == 0 ? 0 : whole > 0 ? m.euclidean / std::sqrt(share) / whole : 1;
 }
 
-// Returns the error of values, relative to B or, if B is zero and A is not, to A, as for statistics.
+// Returns the error of values relative to B. If only B is zero, the error is relative to A, as for statistics.
 double error_of(const PairMetrics& m) {
   if (m.nonfinite_mismatch > 0 || std::isnan(m.relative_norm)) return kNever;
   return std::isinf(m.relative_norm) ? m.euclidean / m.norm_a : m.relative_norm;
 }
 
-// Returns the largest difference of two elements that the statistics prove.
+// Returns the largest difference between elements of A and B, as far as it can be inferred from the statistics.
 double apart_in_statistics(const ItemComparison& item, double largest_b, const Tolerance& t) {
   const auto apart = [](const std::optional<double>& a, const std::optional<double>& b) {
     return a && b && !(*a == *b) && !(std::isnan(*a) && std::isnan(*b)) ? std::abs(*a - *b) : 0;
@@ -150,7 +152,7 @@ double apart_in_statistics(const ItemComparison& item, double largest_b, const T
   const auto &a = item.item_a, &b = item.item_b;
   // the norm may have the same relative error as the largest element
   const double norm = largest_b > 0 && b.norm && *b.norm > 0 ? apart(a.norm, b.norm) / *b.norm * largest_b : apart(a.norm, b.norm);
-  const bool counted_exactly = t.atol == 0 && t.rtol == 0;  // integers, though their sums are rounded
+  const bool counted_exactly = t.atol == 0 && t.rtol == 0;  // the values are integers, but their sums are rounded
   const double sums = std::max(apart(a.mean, b.mean), norm);
   return std::max({apart(a.max, b.max), apart(a.min, b.min), counted_exactly && sums <= kSums * largest_b ? 0 : sums});
 }
@@ -167,7 +169,7 @@ std::string dtype_of_run(const DumpStep& step) {
           ++counts[item.dtype], ++all;
   };
   count_items(true);
-  if (all == 0) count_items(false);  // a dump with only gradients
+  if (all == 0) count_items(false);  // the dump contains only gradients
   std::string out = "torch.float64";
   for (const auto& [dtype, n] : counts)
     if (n * 4 >= all && fineness(dtype) < fineness(out)) out = dtype;
@@ -270,7 +272,7 @@ int64_t ItemJudge::compare_files(ItemComparison& item, double scale_a, double sc
   }
 }
 
-// Replaces the statistics of gradients that contain a loss scale by those of the compared values, for the table.
+// For the table, replaces the statistics of gradients that contain a loss scale by the statistics of the values that were compared.
 void ItemJudge::compare_statistics_of(ItemComparison& item) {
   const auto& m = item.metrics;
   item.item_a.max = m.max_a, item.item_a.min = m.min_a, item.item_a.mean = m.mean_a, item.item_a.norm = m.norm_a;
@@ -294,7 +296,7 @@ void ItemJudge::judge(ItemComparison& item, const CallComparison& call) const {
   const auto why = std::exchange(item.message, "");
   item.failed = false;
   judge_readable(item, call);
-  item.unreadable = !item.failed;  // otherwise, the statistics show that the runs differ
+  item.unreadable = !item.failed;  // if the statistics have failed, they show that the runs differ
   item.failed = true;
   item.message = why + (item.message.empty() ? "" : "; its statistics: " + item.message);
 }
@@ -325,7 +327,7 @@ void ItemJudge::judge_readable(ItemComparison& item, const CallComparison& call)
   const bool by_values = item.kind == Kind::Tensor, by_statistics = !by_values || item.partial;
   double largest_b = by_values ? std::max(std::abs(item.metrics.max_b), std::abs(item.metrics.min_b)) : 0;
   if (by_statistics) largest_b = std::max({largest_b, std::abs(item.item_b.max.value_or(0)), std::abs(item.item_b.min.value_or(0))});
-  // The largest of values that are masked with -inf is unknown; the root of their mean square is a lower bound.
+  // If values are masked with -inf, their largest magnitude is unknown; the root mean square of the others is a lower bound of it.
   if (!std::isfinite(largest_b))
     largest_b = by_values && item.metrics.elements > 0 ? item.metrics.norm_b / std::sqrt(static_cast<double>(item.metrics.elements)) : 0;
   const double atol = t.atol * (scale == scales_.end() ? 1.0 : std::min(1.0, scale->second));

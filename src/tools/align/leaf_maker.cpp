@@ -16,7 +16,7 @@ namespace npu_train::detail {
 namespace {
 
 constexpr size_t kRowsAtOnce = 256;
-constexpr size_t kMostLeafItems = 64;  // items of a list among an operator's arguments
+constexpr size_t kMostLeafItems = 64;  // largest number of items that are dumped of a list among the arguments of an operator
 
 DumpNode plain(const std::string& type, const std::string& json) {
   DumpLeaf leaf;
@@ -25,7 +25,7 @@ DumpNode plain(const std::string& type, const std::string& json) {
   return DumpNode::of(std::move(leaf));
 }
 
-// Returns the smallest magnitude that is an overflow.
+// Returns the smallest magnitude that counts as an overflow.
 double limit_of(const std::string& dtype, bool saturates) {
   if (!saturates) return std::numeric_limits<double>::infinity();
   if (dtype == "torch.float16") return 65504.0;
@@ -43,7 +43,7 @@ at::Tensor sample_positions(int64_t n, double share, uint64_t seed) {
   auto* p = out.mutable_data_ptr<int64_t>();
   Philox random(derive_seed(seed, "dump elements", static_cast<uint64_t>(n)));
   const double step = static_cast<double>(n) / static_cast<double>(out.numel());
-  for (int64_t i = 0; i < out.numel(); ++i)  // takes one element from each of equal pieces
+  for (int64_t i = 0; i < out.numel(); ++i)  // draws one element from each of several equal pieces
     p[i] = std::min(n - 1, static_cast<int64_t>((static_cast<double>(i) + random.uniform()) * step));
   return out;
 }
@@ -57,7 +57,7 @@ DumpNode LeafMaker::text(const std::string& value) { return plain("str", json_st
 std::string LeafMaker::file_of(const std::string& name) const {
   std::string file = name + "." + options_.format;
   for (char& c : file)
-    if (c == '/' || c == '\\' || static_cast<unsigned char>(c) < 0x20) c = '_';  // users choose the names
+    if (c == '/' || c == '\\' || static_cast<unsigned char>(c) < 0x20) c = '_';  // users choose the names of parameters and values
   return file;
 }
 
@@ -69,7 +69,7 @@ void LeafMaker::save(const at::Tensor& value, const std::string& name, DumpLeaf&
     leaf.sampled = kept.numel();
   }
   kept = kept.to(at::kCPU).contiguous();
-  if (options_.async && kept.is_alias_of(value)) kept = kept.clone();  // the step may change it later
+  if (options_.async && kept.is_alias_of(value)) kept = kept.clone();  // the step may change the tensor later
   leaf.data_name = file_of(name);
   sink_.write(tensors_ / leaf.data_name, std::move(kept));
 }
@@ -92,7 +92,7 @@ void LeafMaker::summarize(const at::Tensor& value, const std::shared_ptr<DumpLea
 DumpNode LeafMaker::again(const Known& known, const at::Tensor& value, const std::string& name, bool keep) {
   DumpNode out{DumpNode::Kind::Leaf, known.leaf, {}};
   if (!keep) return out;
-  if (known.leaf->statistics && !value.is_cpu()) resolve();  // a copy of the leaf would lack them
+  if (known.leaf->statistics && !value.is_cpu()) resolve();  // a copy of the leaf would lack the pending statistics
   out = DumpNode::of(*known.leaf);
   if (known.leaf->data_name.empty()) {
     save(value, name, *out.leaf);
@@ -154,7 +154,7 @@ bool LeafMaker::overflowed(const DumpNode& node) {
   if (node.kind == DumpNode::Kind::Leaf && node.leaf->statistics) {
     const auto& s = *node.leaf->statistics;
     const double limit = limit_of(node.leaf->dtype, saturates_);
-    const auto beyond = [&](const std::optional<double>& v) { return v && !(std::abs(*v) < limit); };  // true for NaN, too
+    const auto beyond = [&](const std::optional<double>& v) { return v && !(std::abs(*v) < limit); };  // also true for NaN
     return beyond(s.max) || beyond(s.min);
   }
   for (const auto& [key, item] : node.items)

@@ -30,15 +30,16 @@ std::string without_call(const DumpCall& call, const DumpItem& item) {
 
 bool is_optimizer_step(const DumpCall& call) { return call.is_module && call.layer.starts_with("optimizer"); }
 
-// Returns the position of the parameter in the name of an optimizer's item without its call (".output.momentum/head.weight"), or the length
-// of the name if it contains no parameter.
+// Returns the position of the parameter in the name of an optimizer's item, from which the call's name was removed
+// (".output.momentum/head.weight"). Returns the length of the name if it contains no parameter.
 size_t parameter_begin(const std::string& name) {
   constexpr std::string_view kParameters = ".parameters.";
   const auto slash = name.find('/');
   return name.starts_with(kParameters) ? kParameters.size() : slash == std::string::npos ? name.size() : slash + 1;
 }
 
-// Returns the name that B uses: ".output.momentum/classifier.weight" for ".output.momentum/head.weight".
+// Returns the name that an item of A has in B, without the name of the call: ".output.momentum/classifier.weight" for
+// ".output.momentum/head.weight".
 std::string name_in_b(const DumpCall& call, const DumpItem& item, const std::map<std::string, std::string>& layers) {
   auto name = without_call(call, item);
   if (layers.empty() || !is_optimizer_step(call)) return name;
@@ -49,7 +50,7 @@ std::string name_in_b(const DumpCall& call, const DumpItem& item, const std::map
   return name;
 }
 
-// Whether inputs and outputs that both calls have agree in shape.
+// Whether all tensors that exist in both calls have equal shapes on both sides.
 bool shapes_fit(const DumpCall& a, const DumpCall& b) {
   std::map<std::string, const DumpItem*> of_b;
   for (const auto& item : b.items) of_b.emplace(without_call(b, item), &item);
@@ -59,7 +60,7 @@ bool shapes_fit(const DumpCall& a, const DumpCall& b) {
   });
 }
 
-// Returns the sides and shapes of a call's tensors, which are the same in every run of a network.
+// Returns a text with the sides and shapes of a call's tensors. It is the same in every run of a network.
 std::string shapes_of(const DumpCall& call) {
   std::string out;
   for (const auto& item : call.items)
@@ -76,14 +77,14 @@ class Matcher {
  public:
   Matcher(const DumpStep& a, const DumpStep& b) : a_(a), b_(b), of_a_(a.calls.size(), -1), of_b_(b.calls.size(), -1) {}
 
-  // Pairs calls with the same key, in order if several have it.
+  // Pairs calls with the same key; if several calls have the key, pairs them in order.
   template <class KeyA, class KeyB>
   void by(KeyA key_a, KeyB key_b) {
     for (const auto& [key, sides] : groups(key_a, key_b))
       for (size_t i = 0; i < std::min(sides.first.size(), sides.second.size()); ++i) pair(sides.first[i], sides.second[i]);
   }
 
-  // Like by(), but only for calls that also have the same class, or values of the same shapes.
+  // Like by(), but pairs two calls only if they also have the same class, or values of the same shapes.
   template <class Key>
   void by_fitting(Key key) {
     for (const auto& [name, sides] : groups(key, key))
@@ -105,8 +106,8 @@ class Matcher {
     return out;
   }
 
-  // Pairs the calls of an operator that the sides call different numbers of times, in order and by the shapes of their values. The numbers
-  // in the names of such calls do not correspond.
+  // Handles operators that the two sides call different numbers of times, so that the numbers in the names of the calls do not correspond.
+  // Pairs these calls in order, by the shapes of their values.
   void shifted_operators() {
     const auto key = [](const DumpCall& call) { return call.is_module ? std::string() : plain_type(call) + "|" + call.direction; };
     for (const auto& [name, sides] : groups(key, key)) {
@@ -120,7 +121,7 @@ class Matcher {
     }
   }
 
-  // Pairs calls without corresponding names, in order. Both sides must have equally many such calls with a key, and their shapes must
+  // Pairs the remaining calls in order, whatever their names, if both sides have equally many of them with the same key and the shapes
   // match. Returns the pairs.
   template <class Key>
   std::vector<std::pair<size_t, size_t>> by_order(Key key) {
@@ -157,7 +158,7 @@ class Matcher {
   }
 
  private:
-  // Groups the calls that are not yet paired by key, in order.
+  // Returns the calls that are not yet paired, in order, grouped by their keys.
   template <class KeyA, class KeyB>
   Groups groups(KeyA key_a, KeyB key_b) const {
     Groups groups;
@@ -185,7 +186,7 @@ std::string with_number(const DumpCall& call, const std::string& layer) {
   return layer + "|" + call.direction + "|" + std::to_string(call.number);
 }
 
-// Pairs parameters with different names, such as "in_proj_weight" and "weight", by their number of elements, in order.
+// Pairs parameters with different names, such as "in_proj_weight" and "weight", in order, if they have equal numbers of elements.
 void pair_parameters(const DumpCall& a, const DumpCall& b, CallPairs& pairs, std::vector<bool>& taken) {
   const auto elements = [](const DumpItem& item) {
     int64_t n = item.side == "parameters" || item.side == "parameters_grad" ? 1 : -1;
@@ -309,7 +310,8 @@ ChosenCalls::ChosenCalls(const DumpStep& step, const CompareOptions& options, bo
                 });
 }
 
-// Returns a number from 0 to 1 for each layer, by name and seed: a sample contains the layers whose number is below its share.
+// Returns a random number from 0 to 1, which depends only on the layer's name and the seed. A sample contains the layers whose number is
+// below `sample`.
 double ChosenCalls::draw(const std::string& layer) const {
   return static_cast<double>(derive_seed(static_cast<uint64_t>(options_.seed), "compare " + layer) >> 11) * 0x1.0p-53;
 }

@@ -18,7 +18,7 @@ std::string elements_of(const DumpItem& item) {
   return std::to_string(n);
 }
 
-// Returns the sorted sizes of the parameters; "" for a call without parameters.
+// Returns the sorted numbers of elements of the parameters; "" for a call without parameters.
 std::string sizes_of_parameters(const DumpCall& call) {
   std::vector<std::string> sizes;
   for (const auto& item : call.items)
@@ -33,8 +33,8 @@ std::string size_of_output(const DumpCall& call) {
   return found == call.items.end() ? "" : elements_of(*found);
 }
 
-// Returns a key that layers of the same structure share. A separate parameter has a key of its own, since its output is the parameter and
-// not the output of a module.
+// Returns a key that layers of the same structure share. A separate parameter has a different key than a module, since its output is the
+// parameter and not the output of a module.
 std::string structure_of(const DumpCall& call) { return (call.type == "Parameter" ? "alone " : "") + sizes_of_parameters(call); }
 
 bool is_forward_of_layer(const DumpCall& call) {
@@ -95,7 +95,7 @@ class StructureMatcher {
     }
   }
 
-  // Pairs gradients by their parameters: the gradient of a separate parameter belongs to the module around it.
+  // Pairs gradients by their parameters, because the gradient of a separate parameter belongs to the module around it.
   void pair_gradients() {
     std::map<std::string, std::string> partners;  // parameter of A -> parameter of B
     for (const auto& [i, j] : pairs_) {
@@ -120,7 +120,7 @@ class StructureMatcher {
     }
   }
 
-  // Returns the number of elements and the name of each parameter.
+  // Returns pairs of the number of elements and the name of each parameter.
   static std::vector<std::pair<std::string, std::string>> parameters(const DumpCall& call) {
     std::vector<std::pair<std::string, std::string>> out;
     for (const auto& item : call.items)

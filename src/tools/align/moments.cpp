@@ -25,7 +25,7 @@ namespace {
 
 constexpr double kNotANumber = std::numeric_limits<double>::quiet_NaN();
 
-// Updates the extremes and the number of zeros, one value at a time.
+// Updates the extremes and the number of zeros, by one value at a time.
 template <class T>
 void look_at(const T* x, int64_t n, Moments& into) {
   for (int64_t i = 0; i < n; ++i) {
@@ -90,7 +90,7 @@ at::Tensor real_values(const at::Tensor& t) {
   return x.is_complex() ? at::abs(x) : x;
 }
 
-// Returns the digits of a sum that are not 0, each with its place. For a negative sum, these are "-" and the digits of its absolute value.
+// Returns the sign of a sum, followed by the place and the value of each digit of its absolute value that is not 0.
 std::string text_of(const ExactSum& sum) {
   auto limbs = sum.limbs();
   const bool negative = limbs[ExactSum::kDigits - 1] < 0;
@@ -176,8 +176,8 @@ Moments moments_of(const at::Tensor& t) {
 
 namespace {
 
-// Returns the norm of x - mean, because a difference of squares would cancel in fp32. It is computed in pieces, since a copy of the tensor
-// in fp32 may not fit into the memory of a device.
+// Returns the norm of x - mean. The deviation is computed from it, because a difference of squares would cancel in fp32. Works in pieces,
+// since a copy of the tensor in fp32 may not fit into the memory of a device.
 at::Tensor spread_of(const at::Tensor& x, const at::Tensor& mean) {
   constexpr int64_t kPiece = int64_t{1} << 24;
   std::vector<at::Tensor> norms;
@@ -188,7 +188,7 @@ at::Tensor spread_of(const at::Tensor& x, const at::Tensor& mean) {
 
 }  // namespace
 
-// Counts in fp32, without a copy of the tensor in a wider dtype.
+// Counts in fp32, which needs no copy of the tensor in a wider dtype.
 at::Tensor moments_row(const at::Tensor& t) {
   const c10::NoGradGuard no_grad;
   constexpr double kInfinity = std::numeric_limits<double>::infinity();

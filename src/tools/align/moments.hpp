@@ -1,4 +1,5 @@
-// Sums over a tensor whose parts may be on several ranks and in several micro-batches. The bits of the sums depend only on the values.
+// Sums over a tensor whose parts may be on several ranks and in several micro-batches. The bits of the sums do not depend on this
+// distribution.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,29 +13,30 @@
 
 namespace npu_train::detail {
 
-// Values are added in fp64 in blocks of 64, and the sums of blocks without rounding. A slice of a parameter begins at a block, so the
-// slices of all ranks together have the blocks of the complete parameter.
+// Within a block of 64 values, the values are added in fp64; the sums of the blocks are added without rounding. A slice of a parameter
+// begins at a block, so the slices of all ranks together have the blocks of the complete parameter.
 struct Moments {
   ExactSum sum, squares;
-  double max = -std::numeric_limits<double>::infinity(), min = std::numeric_limits<double>::infinity();  // ignore NaN
+  double max = -std::numeric_limits<double>::infinity(), min = std::numeric_limits<double>::infinity();  // both ignore NaN
   int64_t count = 0, zeros = 0, nans = 0, infs = 0;
 
   void join(const Moments& other);
-  // These are NaN if a value is NaN, or if there are no values.
+  // The following four are NaN if a value is NaN, or if there are no values.
   double norm() const;
   double mean() const;
   double highest() const;
   double lowest() const;
-  // The standard deviation with the divisor `count`; 0 if it is below the rounding of fp64.
+  // Returns the standard deviation with the divisor `count`; 0 if it is below the rounding of fp64.
   double deviation() const;
   double zero_share() const;
 };
 
-// Returns the sums of a CPU tensor of any dtype, in the order of its memory; complex values count by their magnitude. Uses all threads.
+// Returns the sums of a CPU tensor of any dtype, in the order of its memory; complex values are replaced by their magnitude. Uses all
+// threads.
 Moments moments_of(const at::Tensor& t);
 
-// Returns the statistics of a tensor on another device as fp32 [8] there, without a read by the host; moments_of_row() reads such a row in
-// host memory. The sums and the deviation have the precision of fp32.
+// Returns the statistics of a tensor on another device as fp32 [8] on that device, without a read by the host; moments_of_row() reads such
+// a row in host memory. The sums and the deviation have the precision of fp32.
 at::Tensor moments_row(const at::Tensor& t);
 Moments moments_of_row(const at::Tensor& row_on_host, int64_t count);
 

@@ -48,20 +48,21 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Returns the tag of a norm in TensorBoard, as Composer's OptimizerMonitor names it: l2_norm/grad/fc.weight.
+// Returns the tag of a norm in TensorBoard, in the style of Composer's OptimizerMonitor: "l2_norm/grad/fc.weight".
 std::string tag_of(const MonitorRow& row) {
   const char* kind = row.what == "gradients" ? "grad/" : row.what == "weights" ? "param/" : row.what == "activations" ? "activation/" : "";
   return "l2_norm/" + (kind + row.name);
 }
 
-// Writes monitor.csv and the events of the main rank. Neither is essential: if a file cannot be written, rows are lost, with a warning.
+// Writes monitor.csv and the TensorBoard events, on the main rank. The files are not essential: if one cannot be written, rows are lost,
+// and a warning is logged.
 class MonitorFiles {
  public:
   // `own`: no other run writes into the folder.
   MonitorFiles(const std::string& dir, bool own, bool tensorboard, double band)
       : dir_(dir), own_(own), tensorboard_(tensorboard), least_(band), watch_(band) {}
 
-  // Continues before window `attempt`. Removes later rows, which a killed or rolled-back run has left.
+  // Prepares the files for window `attempt`. Removes the rows from that window on, which a killed or rolled-back run has left.
   void begin_at(int64_t attempt) {
     if (attempt > last_) return;
     guarded([&] { open(attempt); });
@@ -134,8 +135,9 @@ class MonitorFiles {
   std::optional<EventWriter> events_;
 };
 
-// Observes the windows of a run. It writes one step late, when the loop reads the numbers of the step, so that the host never waits for
-// newer work of a device. With several ranks it writes at the end of each recorded window.
+// Observes the windows of a run. Rows are written one step late, when the loop reads the results of the step, so that the host does not
+// wait for newer work of a device. With several ranks, the statistics of a recorded window are gathered at its end, which waits for the
+// device.
 class Monitor final : public StepObserver, public Callback {
  public:
   Monitor(MonitorOptions options, const RunView& run, bool own_folder)
@@ -165,7 +167,7 @@ class Monitor final : public StepObserver, public Callback {
   void phase_error(Phase /*phase*/, int64_t /*attempt*/, int /*micro_batch*/, std::exception_ptr /*error*/) override {
     observer_.reset();
     open_.reset();
-    attempt_ = -1;  // the window is repeated with trainer.on_oom=retry
+    attempt_ = -1;  // with trainer.on_oom=retry, the window is repeated
   }
 
   void on_epoch_start(TrainLoop& /*loop*/, int64_t /*epoch*/) override { observe_from_here(); }
@@ -178,7 +180,7 @@ class Monitor final : public StepObserver, public Callback {
     observe_next(report.attempt);
   }
 
-  // Writes the remaining rows. It is not a collective.
+  // Writes the remaining rows. This is not a collective call.
   void finish() {
     settle(std::numeric_limits<int64_t>::max());
     write_before(std::numeric_limits<int64_t>::max());
@@ -197,8 +199,8 @@ class Monitor final : public StepObserver, public Callback {
 
   bool is_due(int64_t attempt) const { return attempt == 0 || (attempt + 1) % options_.every == 0; }
 
-  // Observes the loop only in windows that are recorded, because other windows may replay a graph of the device (trainer.cuda_graphs). The
-  // report of window `reported` comes before or after the next window has run.
+  // Observes the loop only in windows that are recorded, because other windows may replay a graph of the device (trainer.cuda_graphs).
+  // `reported`: the window of the last report. A report comes before or after the next window has run.
   void observe_next(int64_t reported) {
     const auto next = (observing_ ? std::max(attempt_, reported) : reported) + 1;
     observe_windows(is_due(next) || (!observing_ && is_due(next + 1)));
@@ -213,7 +215,7 @@ class Monitor final : public StepObserver, public Callback {
   }
 
   void begin(int64_t attempt) {
-    while (!ended_.empty() && ended_.back().attempt() >= attempt) ended_.pop_back();  // the run was rolled back to a window before them
+    while (!ended_.empty() && ended_.back().attempt() >= attempt) ended_.pop_back();  // the run was rolled back, and repeats these windows
     settle(attempt);
     write_before(attempt - 1);
     attempt_ = attempt;
@@ -226,7 +228,7 @@ class Monitor final : public StepObserver, public Callback {
         if (is_wanted(p.name)) open_->add("weights", p.name, p.value);
   }
 
-  // Sets `step_after` of the windows that have ended before window `attempt` begins.
+  // Sets `step_after` of the ended windows that precede window `attempt`.
   void settle(int64_t attempt) {
     for (auto& window : ended_)
       if (!window.step_after && window.attempt() < attempt)
@@ -244,7 +246,7 @@ class Monitor final : public StepObserver, public Callback {
     if (parameter == nullptr || op.output.is_alias_of(parameter->value)) return;
     const auto layer = layer_of(op.parameter);
     auto name = layer.empty() ? op.parameter : layer;
-    if (names_.emplace(name, op.name).first->second != op.name) name += "." + op.name;  // a further operator of the same layer
+    if (names_.emplace(name, op.name).first->second != op.name) name += "." + op.name;  // this is a further operator of the same layer
     if (is_wanted(name)) open_->add("activations", name, op.output);
   }
 
@@ -255,7 +257,8 @@ class Monitor final : public StepObserver, public Callback {
     if (error != nullptr) std::rethrow_exception(error);
   }
 
-  // Adds the gradients from the loss backwards. Elements have the order of the parameter's memory, as in its slices.
+  // Adds the gradients, beginning at the loss. Their elements are in the order of the parameter's memory, as in the slices of the
+  // parameter.
   void add_gradients() {
     const at::NoGradGuard no_grad;
     const auto& all = optimizer_.parameters();
@@ -297,16 +300,16 @@ class Monitor final : public StepObserver, public Callback {
   TrainLoop& loop_;
   Strategy& strategy_;
   const Optimizer& optimizer_;
-  bool has_slices_;  // whether this rank, and no other, reports the parameters that it holds
+  bool has_slices_;  // whether this rank reports the parameters that it holds, which no other rank reports
   std::vector<bool> used_;
   bool warned_ = false;
   bool observing_ = true;
-  std::optional<MonitorFiles> files_;  // files of the main rank
+  std::optional<MonitorFiles> files_;  // only on the main rank
   int64_t attempt_ = -1;
   std::optional<MonitorWindow> open_;  // the current window, if it is recorded
-  std::deque<MonitorWindow> ended_;    // not yet written
+  std::deque<MonitorWindow> ended_;    // windows that are not yet written
   std::unique_ptr<OpObserver> observer_;
-  std::map<std::string, std::string> names_;  // the first operator of each layer in this forward
+  std::map<std::string, std::string> names_;  // the first operator of each layer in this forward pass
 };
 
 class MonitorObserver final : public RunObserver {

@@ -27,7 +27,7 @@ bool same_digits(const MonitorRow& a, const MonitorRow& b) {
          same(a.max, b.max) && same(a.zeros, b.zeros) && a.nans == b.nans && a.infs == b.infs;
 }
 
-// Returns the norm below which a difference does not count, by kind of tensor and window.
+// Returns the norm that replaces smaller norms in denominators (see MonitorDifference), by kind of tensor and window.
 std::map<std::pair<std::string, int64_t>, double> noise_of(const MonitorLog& log) {
   std::map<std::pair<std::string, int64_t>, std::vector<double>> norms;
   for (const auto& s : log.series)
@@ -39,13 +39,13 @@ std::map<std::pair<std::string, int64_t>, double> noise_of(const MonitorLog& log
 }
 
 double relative_difference(const MonitorRow& a, const MonitorRow& b, double noise) {
-  if (same_digits(a, b)) return 0;  // NaN equals NaN here, since the statistics of a tensor without elements are NaN
+  if (same_digits(a, b)) return 0;  // here NaN equals NaN: the statistics of a tensor without elements are NaN
   if (a.is_finite() != b.is_finite()) return std::numeric_limits<double>::infinity();
   if (!a.is_finite() || a.norm == b.norm) return 0;
   return std::abs(a.norm - b.norm) / std::max(std::abs(b.norm), noise);
 }
 
-// Keeps the earlier one of two differences; series are compared in the order of the computation.
+// Keeps the earlier one of two differences. In one window, the first call wins, since series are compared in the order of the computation.
 void keep_first(std::optional<MonitorDifference>& first, const MonitorDifference& other) {
   if (!first || other.attempt < first->attempt) first = other;
 }

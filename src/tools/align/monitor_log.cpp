@@ -25,7 +25,8 @@ constexpr size_t kLongestLine = 10'000;
 
 using Cells = std::array<std::string_view, kColumns.size()>;
 
-// Splits a line into the cells of a row. A name with a comma or a quote is quoted; `unquoted` owns its text without quotes.
+// Splits a line into the cells of a row. A name that contains a comma or a quote is quoted; then `unquoted` owns the texts to which `cells`
+// refer.
 bool split_row(std::string_view line, std::vector<std::string>& unquoted, Cells& cells) {
   if (line.find('"') != std::string_view::npos) {
     try {
@@ -83,7 +84,7 @@ class Lines {
     }
     return false;
   }
-  // Number of bytes of the file before and after the last line.
+  // Returns the position in the file at which the last read line begins or ends.
   uint64_t before() const { return before_; }
   uint64_t after() const { return after_; }
 
@@ -92,7 +93,8 @@ class Lines {
   uint64_t before_ = 0, after_ = 0;
 };
 
-// Calls on_row(row) until it returns false; returns the number of bytes before that row.
+// Calls on_row(row) for each row until it returns false. Returns the number of bytes before the row for which it did, or of all complete
+// lines.
 uint64_t read_rows(const fs::path& path, const std::function<bool(const MonitorRow&)>& on_row) {
   std::ifstream in(path, std::ios::binary);
   check(in.good(), ErrorKind::Data, "monitor", path.string(), ": cannot be read");

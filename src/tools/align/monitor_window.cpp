@@ -53,7 +53,7 @@ void MonitorWindow::join_ranks(Ranks& ranks) {
     while (std::getline(in, what) && std::getline(in, name) && std::getline(in, moments))
       entry_of(what, name).moments.join(moments_of_text(moments));
   }
-  // a rank without some parameter or batch has fewer entries, so the kinds may be mixed
+  // a rank that lacks a parameter or a batch has fewer entries, so the joined entries may not be sorted by kind
   std::stable_sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) { return place_of(a) < place_of(b); });
 }
 

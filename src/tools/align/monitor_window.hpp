@@ -26,20 +26,20 @@ class MonitorWindow {
  public:
   MonitorWindow(int64_t attempt, int64_t skipped_before) : attempt_(attempt), skipped_before_(skipped_before) {}
 
-  // Adds a tensor to the statistics of that name. A tensor on a device is reduced there, without a read by the host.
+  // Adds a tensor to the statistics of this kind and name. A tensor on a device is reduced there, without a read by the host.
   void add(const char* what, const std::string& name, const at::Tensor& t);
-  // Queues the only copy from the device.
+  // Starts the only copy from the device.
   void end();
-  // Waits for the copy.
+  // Waits for the copy, and adds its statistics.
   void resolve();
-  // Replaces the statistics of this rank by those of all ranks. Every rank makes the call.
+  // Replaces the statistics of this rank by those of all ranks. Every rank must make the call.
   void join_ranks(Ranks& ranks);
   std::vector<MonitorRow> rows(int64_t step, bool skipped) const;
 
   int64_t attempt() const { return attempt_; }
-  int64_t skipped_before() const { return skipped_before_; }  // steps skipped before this window
+  int64_t skipped_before() const { return skipped_before_; }  // number of steps skipped before this window
 
-  // Number of steps taken when the window had ended, and whether the window was skipped.
+  // Number of steps taken up to the end of the window, and whether the window was skipped.
   std::optional<std::pair<int64_t, bool>> step_after{};
 
  private:
@@ -53,8 +53,8 @@ class MonitorWindow {
   int64_t attempt_, skipped_before_;
   std::vector<Entry> entries_;
   std::map<std::pair<std::string, std::string>, size_t> index_;
-  std::vector<at::Tensor> rows_;                    // on the device
-  std::vector<std::pair<size_t, int64_t>> places_;  // for each row its entry and number of elements
+  std::vector<at::Tensor> rows_;                    // rows of statistics on the device
+  std::vector<std::pair<size_t, int64_t>> places_;  // for each row: index of the entry, number of elements
   HostCopy copy_;
 };
 

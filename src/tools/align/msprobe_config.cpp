@@ -13,7 +13,7 @@
 namespace npu_train::detail {
 namespace {
 
-// Keys of msprobe's config.json without a counterpart here, with the values that are accepted because they have no effect.
+// A key of msprobe's config.json that has no counterpart here, and the values that are accepted for it because they have no effect.
 struct NoCounterpart {
   const char* key;
   std::vector<Json> harmless;
@@ -44,7 +44,7 @@ class MsprobeConfig {
 
   std::string at(const std::string& key) const { return path_ + ": " + key; }
 
-  // Sets a field that the section does not give.
+  // Sets a field. Error(Usage) if the section sets it to another value.
   template <class T>
   void set(T& field, T value, const char* ours, const std::string& key) const {
     if (is_given_(ours) && field != value)
@@ -78,7 +78,7 @@ class MsprobeConfig {
                      {"load", {}}});
   }
 
-  // Applies the keys of the task's own object. The objects of other tasks are ignored, as by msprobe.
+  // Applies a key of the object of the task. Like msprobe, ignores the objects of other tasks.
   void apply_of_task(DumpOptions& options, const std::string& where, const std::string& key, const Json& value) const {
     if (key == "scope")
       set(options.scope, texts(where, value), "scope", where);

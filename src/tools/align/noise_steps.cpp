@@ -20,16 +20,16 @@ namespace {
 using Kind = ItemComparison::Kind;
 
 constexpr double kAgrees = 10;      // a difference of gradients up to this multiple of the noise counts as agreement
-constexpr double kTimesNoise = 1;   // limit of gradients that are noise: this multiple of the noise, times the layer's largest gradient
-constexpr double kMomentum = 10;    // steps of SGD that momentum accumulates
-constexpr double kFew = 2e-3;       // share of a weight's elements that count as few
-constexpr double kTimesRate = 2.1;  // largest distance between two Adam steps, in learning rates
+constexpr double kTimesNoise = 1;   // gradients are noise up to this multiple of the noise, times the layer's largest gradient
+constexpr double kMomentum = 10;    // number of steps of SGD that momentum accumulates
+constexpr double kFew = 2e-3;       // largest share of the elements of a weight that counts as few
+constexpr double kTimesRate = 2.1;  // largest difference between two Adam steps, in learning rates
 
 double largest(const DumpItem& item) { return std::max(std::abs(item.max.value_or(0)), std::abs(item.min.value_or(0))); }
 
 std::string behind(const std::string& text, const std::string& front) { return text.starts_with(front) ? text.substr(front.size()) : ""; }
 
-// Reads the values of an item in row-major order; undefined if they cannot be read.
+// Returns the values of an item in row-major order; an undefined tensor if they cannot be read.
 at::Tensor read_values(const DumpStep& step, const DumpItem& item) {
   try {
     const auto file = TensorFile::open(step.file_of(item));
@@ -58,7 +58,7 @@ class StepNoise {
   double rate = 0;
   bool adaptive = false;  // whether the optimizer divides gradients by their magnitude
 
-  // Returns the parameter to which a weight, its gradient or its state belongs; "" for other values.
+  // Returns the name of the parameter if the item is a weight, its gradient or its optimizer state; "" for other values.
   std::string parameter_of(const CallComparison& call, const ItemComparison& item) const {
     if (of_optimizer(call)) {
       if (item.side == "parameters") return behind(item.a, call.a + ".parameters.");
@@ -75,7 +75,7 @@ class StepNoise {
     return "";
   }
 
-  // Learns from the gradients of this step which elements are noise, for parameters with differences.
+  // For the parameters that differ, learns from the gradients of this step which elements are noise.
   template <class Known>
   void learn(Known& known) const {
     std::set<std::string> needed;
@@ -116,7 +116,7 @@ class StepNoise {
   void learn_from(const std::string& name, const ItemComparison& item, double limit, Elements& known) const {
     known.limit = std::max(known.limit, limit);
     known.few |= adaptive && item.kind == Kind::Statistics && item.error <= kAgrees * noise_;
-    if (item.kind == Kind::Statistics) {  // noise: all elements, or the third that is known to be noise (the bias of the key)
+    if (item.kind == Kind::Statistics) {  // here, noise may be all elements, or the third that is known to be noise (the bias of the key)
       const bool whole = std::max(largest(item.item_a), largest(item.item_b)) <= limit && item.error > 0;
       const bool third = name.ends_with("in_proj_bias") && item.error <= kAgrees * noise_;
       if (whole || third) known.noise.assign(1, true);
@@ -148,15 +148,15 @@ class StepNoise {
     if (left_out == 0) return;
     item.noise_elements = left_out;
     const double all = item.partial ? y.norm().item<double>() : item.metrics.norm_b;
-    item.partial = false;  // the complete values are compared from here on
+    item.partial = false;  // from here on, the complete values are compared
     item.metrics = compare_tensors(a.masked_select(keep), b.masked_select(keep));
     if (item.metrics.nonfinite_mismatch > 0 || !std::isfinite(item.metrics.relative_norm)) return;
-    // relative to all values, since the remaining ones may be negligible
+    // The error is relative to the norm of all values, since the remaining values may be negligible.
     item.error = all > 0 ? item.metrics.euclidean / all : item.metrics.relative_norm;
   }
 
-  // Accepts a weight of which a few elements have moved differently in `steps` steps, if only statistics are known. The others moved alike,
-  // so the norm agrees.
+  // If only statistics are known, accepts a weight of which a few elements have moved differently in `steps` steps. All other elements
+  // moved alike, so the norm agrees.
   template <class Elements>
   static void leave_out_few(ItemComparison& item, const Elements& known, double most, int64_t steps) {
     const auto &a = item.item_a, &b = item.item_b;
@@ -172,7 +172,7 @@ class StepNoise {
     item.error = 0;
   }
 
-  // Accepts a parameter of which all or an inseparable part is noise, if only statistics are known.
+  // If only statistics are known, accepts a parameter that is noise completely, or in a part that the statistics cannot separate.
   template <class Elements>
   static void leave_out_whole(ItemComparison& item, const Elements& known, double most) {
     const auto near = [&](const std::optional<double>& a, const std::optional<double>& b) { return a && b && std::abs(*a - *b) <= most; };

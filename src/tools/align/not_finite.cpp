@@ -1,4 +1,4 @@
-// Values without a measurable difference: non-finite values, and values with different shapes or kinds.
+// Handles values whose difference has no size: non-finite values, and values with different shapes or kinds.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -21,9 +21,9 @@ bool has_nan(const ItemComparison& item, bool in_a) {
   return has_values(item) && (item.kind == Kind::Statistics || item.partial) && max && std::isnan(*max);
 }
 
-// The results of a step. If they have no NaN, a NaN elsewhere was masked, or belongs to a step that the loss scale skips.
+// The results of a step. If they contain no NaN, then a NaN in another value was masked, or the step is one that the loss scale skips.
 struct Results {
-  bool finite_loss = false, gradients = true;  // gradients: the parameters' gradients contain no NaN
+  bool finite_loss = false, gradients = true;  // gradients: whether the gradients of the parameters contain no NaN
   bool scaled = false;
 };
 

@@ -18,7 +18,7 @@ bool is_of_layer(const DumpCall& call) {
   return call.is_module && call.direction == "forward" && !call.layer.starts_with("optimizer") && parameter_elements(call) > 0;
 }
 
-// Adds the number of elements of a call's parameters, by name; a separate parameter belongs to the module around it.
+// Adds the number of elements of each parameter of a call to `out`, by name. A separate parameter belongs to the module around it.
 void add_parameters(const DumpCall& call, std::map<std::string, int64_t>& out) {
   const auto module = call.type == "Parameter" ? layer_of(call.layer) : call.layer;
   for (const auto& item : call.items) {
@@ -30,12 +30,12 @@ void add_parameters(const DumpCall& call, std::map<std::string, int64_t>& out) {
   }
 }
 
-// The layers of one side that have parameters.
+// The layers with parameters of one side.
 struct Outline {
   std::set<std::string> layers;
   std::map<std::string, int64_t> parameters;  // number of elements by name
-  std::set<std::string> alike;                // layers that the other side has with the same shape
-  std::string first;                          // name of the first call whose layer the other side lacks
+  std::set<std::string> alike;                // layers that exist on the other side with the same shapes
+  std::string first;                          // name of the first call whose layer is not in `alike`
   int64_t unlike() const { return static_cast<int64_t>(layers.size() - alike.size()); }
   std::string text(const DumpStep& step) const {
     int64_t elements = 0;

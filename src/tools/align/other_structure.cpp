@@ -1,4 +1,4 @@
-// Detects similar networks if one side has more layers, or runs the network more often per step.
+// Detects networks that are similar, but of which one side has more layers or runs the network more often per step.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -30,7 +30,7 @@ bool has_part_of(const std::set<std::string>& layers, const std::string& module)
 struct LoneLayers {
   int64_t count = 0;
   const CallComparison* first = nullptr;
-  std::string module;  // the outermost module that contains the first layer and that the other side lacks completely
+  std::string module;  // outermost module that contains the first layer, and of which the other side has no part
   std::string text(const char* side) const {
     return counted(count, "layer") + " with parameters " + (count == 1 ? "is" : "are") + " in " + side + " only, " +
            (count == 1 ? "in " : "the first in ") + module;
@@ -41,7 +41,7 @@ LoneLayers lone_layers(const StepComparison& step, const std::set<std::string>& 
   LoneLayers out;
   for (const auto& call : step.calls) {
     if (call.direction != "forward" || two_sided(call) || call.a.empty() == in_a || others.count(call.layer) != 0) continue;
-    if (call.items.empty() || !call.items[0].failed) continue;  // no parameters, or omitted on purpose
+    if (call.items.empty() || !call.items[0].failed) continue;  // the layer has no parameters, or was omitted on purpose
     ++out.count;
     if (out.first != nullptr) continue;
     out.first = &call;
@@ -51,9 +51,9 @@ LoneLayers lone_layers(const StepComparison& step, const std::set<std::string>& 
   return out;
 }
 
-// How often a side runs the network, and its input.
+// How often a side runs the network, and on which input.
 struct Runs {
-  std::map<std::string, int64_t> calls;  // by layer with parameters
+  std::map<std::string, int64_t> calls;  // number of calls of each layer with parameters
   std::vector<int64_t> input;            // shape of the first input
 };
 
@@ -69,7 +69,7 @@ Runs runs_of(const DumpStep& step) {
   return out;
 }
 
-// Returns the numbers of calls of a layer in A and B if their ratio is the same for all layers; otherwise {1, 1}.
+// Returns how often A and B call a layer, if the ratio of these numbers is the same for all layers; otherwise {1, 1}.
 std::pair<int64_t, int64_t> times_of(const Runs& a, const Runs& b) {
   std::optional<std::pair<int64_t, int64_t>> out;
   int64_t alike = 0;
@@ -116,7 +116,7 @@ std::set<std::string> layers_of(const DumpStep& step) {
 }
 
 // Whether the other side divides the network differently at this call. Declared layers and separate parameters exist only in our dumps. A
-// module with no layer inside is shown as one layer, such as Python's attention, whose projections are not calls.
+// module without layers inside, such as Python's attention, whose projections are not calls, is shown as one layer.
 bool is_cut_otherwise(const DumpCall& call, const std::set<std::string>& layers) {
   if (call.type == "Layer" || call.type == "Parameter" || has_below(layers, call.layer)) return true;
   for (auto above = layer_of(call.layer); !above.empty(); above = layer_of(above))

@@ -73,7 +73,8 @@ PairTypes types_of(at::ScalarType a, at::ScalarType b) {
   return out;
 }
 
-// Writes 0 to both outputs if one of a pair is not finite. Returns the number of such pairs that do not match.
+// Copies both arrays, but writes 0 to both outputs if an element of the pair is not finite. Returns the number of such pairs whose elements
+// do not match.
 template <class T>
 int64_t without_nonfinite(const T* a, const T* b, int64_t n, T* to_a, T* to_b) {
   int64_t mismatches = 0;
@@ -123,7 +124,7 @@ PairSums sums_of_block(const PairTypes& types, const char* a, const char* b, int
     out.squares_b = kernels.values(y, n).squares;
   }
   out.errors = kernels.errors(x, y, n, types.epsilon, types.grid);
-  out.errors.one_thousandth -= out.mismatches;  // mismatches were compared as zeros
+  out.errors.one_thousandth -= out.mismatches;  // mismatches were compared as zeros, which count as close
   out.errors.five_thousandth -= out.mismatches;
   return out;
 }

@@ -1,4 +1,4 @@
-// Checks of one step of several ranks: values that must be equal, or correct.
+// Checks one step of several ranks: values that must be equal on all ranks, and values that must be correct.
 #include "tools/align/rank_checks.hpp"
 
 #include <algorithm>
@@ -14,10 +14,10 @@
 namespace npu_train::detail {
 namespace {
 
-// The ranks whose value differs from that of the majority or, without a majority, from that of the lowest rank.
+// The ranks whose value differs from the value of the majority or, without a majority, from the value of the lowest rank.
 struct OddOnes {
   std::vector<int> ranks{};
-  std::string common{};  // value of the other ranks
+  std::string common{};  // value of the majority or of the lowest rank
   bool by_majority = false;
 };
 
@@ -85,7 +85,7 @@ class StepChecks {
                        .advice = advice_for(kind)});
   }
 
-  // Compares a digest of each parameter. Reports the first parameter that differs, and the number of others.
+  // Compares a digest of each parameter. Reports the first parameter that differs, and the number of other parameters that differ.
   void equal(const std::string& kind, const std::string& what, std::string RankParameter::*digest) {
     OddOnes first;
     std::string name;
@@ -141,7 +141,7 @@ class StepChecks {
       for (const auto& [rank, notes] : ranks_) {
         const auto names = names_of(notes);
         const std::set<std::string> distinct(names.begin(), names.end());
-        if (2 * distinct.size() < names.size()) return;  // a rank that repeats its own samples proves nothing
+        if (2 * distinct.size() < names.size()) return;  // if a rank repeats its own samples, shared samples prove nothing
         size_t common = 0;
         int other = rank;
         for (const auto& name : distinct)
@@ -180,7 +180,7 @@ class StepChecks {
     return high < 0 ? "" : " (its ids are " + std::to_string(low) + " to " + std::to_string(high) + ")";
   }
 
-  // Checks that losses and gradients are finite, except in a skipped step, which may overflow.
+  // Checks that losses and gradients are finite. A skipped step is not checked, since it may overflow.
   void finite() {
     for (const auto& [rank, notes] : ranks_)
       for (const auto& batch : notes.batches)

@@ -33,7 +33,8 @@ std::vector<RankFault> faults_of_step(int64_t step, const RanksOfStep& ranks);
 std::vector<RankFault> faults_over_steps(const std::map<int64_t, RanksOfStep>& steps, const RankLimits& limits);
 
 RankSummary summary_of(int rank, const std::map<int64_t, RanksOfStep>& steps);
-// Loss: mean over a rank's micro-batches in one step, NaN without a batch. Gradient: norm over all its parameters.
+// loss_of: mean loss of a rank's micro-batches in one step. gradient_of: norm of the rank's own gradients, over all parameters. Both are
+// NaN without a batch.
 double loss_of(const RankNotes& notes);
 double gradient_of(const RankNotes& notes);
 

@@ -17,7 +17,7 @@ using detail::RanksOfStep;
 constexpr const char* kWhere = "compare --ranks";
 constexpr size_t kMostFolders = 100'000;
 
-// Returns the folders named "<word>N", by N.
+// Returns the folders in `folder` with names "<word>N", by N.
 std::map<int64_t, fs::path> numbered(const fs::path& folder, std::string_view word) {
   std::map<int64_t, fs::path> out;
   std::error_code error;
@@ -51,7 +51,7 @@ std::map<int64_t, RanksOfStep> read_steps(const fs::path& path, const std::vecto
   return out;
 }
 
-// Notes facts of the environment by which equal programs may compute different bits.
+// Adds notes on facts of the environment that differ between ranks, and by which equal programs may compute different bits.
 void note_environments(const std::map<int64_t, RanksOfStep>& steps, std::vector<std::string>& notes) {
   std::set<std::string> versions, cpus, threads;
   for (const auto& [rank, n] : steps.begin()->second) {
@@ -67,7 +67,7 @@ void note_environments(const std::map<int64_t, RanksOfStep>& steps, std::vector<
   add("the number of threads", threads);
 }
 
-// Notes missing ranks and steps; returns whether none are missing.
+// Adds a note on the first step in which ranks are missing. Returns whether no step lacks a rank.
 bool note_missing(const std::map<int64_t, RanksOfStep>& steps, std::vector<std::string>& notes) {
   size_t expected = 0;
   for (const auto& [step, ranks] : steps)
@@ -83,7 +83,7 @@ bool note_missing(const std::map<int64_t, RanksOfStep>& steps, std::vector<std::
   return complete;
 }
 
-// Keeps the first fault of each kind; `found` is ordered by step, then by cause and effect.
+// Adds the first fault of each kind, and counts the later ones. `found` is ordered by step, then by cause and effect.
 void add_faults(std::vector<RankFault> found, std::vector<RankFault>& faults) {
   for (auto& fault : found) {
     const auto same = std::find_if(faults.begin(), faults.end(), [&](const RankFault& f) { return f.kind == fault.kind; });

@@ -10,7 +10,7 @@ namespace {
 template <class S, class T>
 concept Is = std::same_as<std::remove_const_t<S>, T>;
 
-// Lists the members of each object with their names in the file, for both writing and reading.
+// List the members of each struct with their names in the file, both for writing and for reading.
 void for_each_field(Is<Spread> auto& s, auto&& fn) {
   fn("count", s.count);
   fn("mean", s.mean);

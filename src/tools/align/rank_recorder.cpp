@@ -30,7 +30,7 @@ namespace npu_train::detail {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr int64_t kMostSamples = 4096;  // samples of a micro-batch whose content is recorded
+constexpr int64_t kMostSamples = 4096;  // largest number of samples of a micro-batch whose content is recorded
 
 std::string digest_text(const at::Tensor& t) { return t.defined() ? hex64(digest(t)) : std::string(); }
 
@@ -75,7 +75,7 @@ RankBatch note_of(const Batch& given) {
   return out;
 }
 
-// Returns values that differ on every rank and whose sums are exact.
+// Returns values whose sums over ranks are exact. All but the first depend on the rank.
 std::vector<double> known_values(int rank) { return {1, rank + 1.0, -0.5 * rank, std::ldexp(1, rank % 40)}; }
 
 double total_norm(const ParameterSet& parameters) {
@@ -103,7 +103,7 @@ RankParameter* RankRecorder::parameter(const std::string& name) {
   return found == index_.end() ? nullptr : &notes_.parameters[found->second];
 }
 
-// Removes files of an earlier run, which would be taken for those of this run.
+// Removes files of an earlier run, which a comparison would take for files of this run.
 void RankRecorder::remove_earlier(int64_t attempt) const {
   remove_later_steps(options_.dir, attempt, ranks_.rank());
   for (int r = ranks_.size(); ranks_.is_main() && remove_later_steps(options_.dir, attempt, r) > 0; ++r) {
@@ -132,7 +132,7 @@ void RankRecorder::begin(int64_t attempt) {
   watch_gradients();
 }
 
-// The hook of a leaf receives the gradient of one backward pass, before it is accumulated and reduced.
+// Records this rank's own gradients: the hook of a leaf receives the gradient of one backward pass, before it is accumulated and reduced.
 void RankRecorder::watch_gradients() {
   remove_hooks();
   for (const auto& p : parameters_) {

@@ -25,7 +25,7 @@ namespace npu_train::detail {
 // values over ranks.
 class RankRecorder final : public StepObserver {
  public:
-  // All arguments are borrowed except the options, whose `dir` must be set. `parameters`: those of the model.
+  // `options.dir` must be set; all other arguments are borrowed. `parameters`: the parameters of the model.
   RankRecorder(DumpOptions options, Ranks& ranks, const ParameterSet& parameters, const Optimizer& optimizer, const Precision* precision);
   ~RankRecorder() override { remove_hooks(); }
   RankRecorder(const RankRecorder&) = delete;
@@ -53,9 +53,9 @@ class RankRecorder final : public StepObserver {
   const ParameterSet& parameters_;
   const Optimizer& optimizer_;
   const Precision* precision_;
-  bool begun_ = false, open_ = false;  // begun_: the run has begun; open_: a step is in progress
+  bool begun_ = false, open_ = false;  // begun_: the first recorded step has begun; open_: a step is in progress
   RankNotes notes_;
-  std::map<std::string, size_t> index_;                 // index of a parameter in notes_
+  std::map<std::string, size_t> index_;                 // index into notes_.parameters, by name
   std::vector<std::pair<at::Tensor, unsigned>> hooks_;  // hooks of the parameters
   std::mutex mutex_;                                    // hooks run in autograd's threads
 };

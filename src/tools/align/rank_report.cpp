@@ -69,7 +69,8 @@ ReportTable ranks_table(const RankComparison& c) {
   return out;
 }
 
-// Returns one row per step with the loss of each rank. Ranks beyond the last column are only in the plots and in the JSON document.
+// Returns one row per step with the loss of each rank. Ranks for which there is no column are shown only in the plots and in the JSON
+// document.
 ReportTable losses_table(const RankComparison& c, size_t ranks) {
   ReportTable out{.title = "Losses", .text_rows = kRowsOfLosses};
   for (const auto step : c.steps) {

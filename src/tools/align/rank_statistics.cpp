@@ -1,4 +1,4 @@
-// Statistics over all steps of several ranks, which must be alike: inputs, losses, norms of gradients.
+// Checks statistics over all steps that must be alike on all ranks: inputs, losses, norms of gradients.
 #include "tools/align/rank_checks.hpp"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace npu_train::detail {
 namespace {
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
-constexpr int64_t kLeastValues = 4;  // with fewer values, nothing is reported
+constexpr int64_t kLeastValues = 4;  // with fewer values, no difference is reported
 
 // Combines the spreads of two sets of values (Chan's formula).
 Spread merged(const Spread& a, const Spread& b) {
@@ -30,7 +30,7 @@ Spread spread_of(const std::vector<double>& values) {
   return out;
 }
 
-// Returns the limit of |difference| in standard errors. It is higher for few values, where large differences are likely.
+// Returns the largest difference that counts as alike, in standard errors. It is higher for few values, where large differences are likely.
 double limit_of(int64_t least_count, const RankLimits& limits) {
   return limits.errors * (1 + 8 / static_cast<double>(std::max<int64_t>(1, least_count - 1)));
 }
@@ -104,8 +104,8 @@ class Likeness {
       add("data", deviation, sentence("the standard deviation of the inputs", deviation, ranks_.size()));
   }
 
-  // All ranks have the same weights in a step. So each step gives one difference from the mean of the other ranks, and these differences
-  // are compared with zero.
+  // In a step, all ranks have the same weights. So for each rank, each step gives one difference from the mean of the other ranks. The mean
+  // of these differences is compared with zero.
   void paired(const std::string& kind, const std::string& what, double (*value)(const RankNotes&), double fraction) {
     Outlier worst;
     for (const int rank : ranks_) {
@@ -136,7 +136,7 @@ class Likeness {
         parameter);
   }
 
-  // Returns the parameter with the largest ratio of this rank's own gradients to those of the other ranks.
+  // Returns the parameter whose own gradient on this rank differs from that on the other ranks by the largest factor, in the norm.
   std::string farthest_parameter(int rank) const {
     std::string out;
     double most = 0;

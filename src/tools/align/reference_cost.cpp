@@ -1,4 +1,4 @@
-// Proportional tolerances: the error that a precision causes in a value, measured with a third run in fp32.
+// Computes proportional tolerances from the error that a precision causes in a value, measured with a third run in fp32.
 #include <algorithm>
 #include <cmath>
 
@@ -14,8 +14,8 @@ std::string group_of(const ItemComparison& item, const CallComparison& call) {
   return (of_optimizer(call) ? "optimizer" : call.direction) + " " + item.side;
 }
 
-// Whether the worst error of the group counts, instead of the item's own error. A single error does not measure the precision: statistics
-// may agree by chance, and an optimizer turns negligible gradients into full steps.
+// Whether the cost of an item is the worst error of its group, instead of its own error. A single error does not measure the precision:
+// statistics may agree by chance, and an optimizer turns negligible gradients into full steps.
 bool by_group(const ItemComparison& item, const CallComparison& call) {
   return item.kind == Kind::Statistics || of_optimizer(call) || item.side == "parameters";
 }

@@ -76,7 +76,7 @@ struct Totals {
   int64_t compared = 0, failed = 0, rounding = 0, places = 0, unproven = 0, unreadable = 0, not_judged = 0;
   std::set<std::string> unproven_places;
   bool unproven_update = false;
-  int64_t drifted_from = -1;  // the first step whose weights contain rounding that updates have amplified
+  int64_t drifted_from = -1;  // first step in which amplified rounding of the weights explains values beyond tolerance
 
   explicit Totals(const DumpComparison& comparison) {
     for (const auto& step : comparison.steps) {
@@ -100,7 +100,7 @@ std::string explained_text(const Totals& n, const char* more) {
          (n.drifted_from < 0 ? "" : " (from step " + std::to_string(n.drifted_from) + " on, smaller faults would not be detected)");
 }
 
-// Formats a share below 1, which is never shown as 100 %.
+// Formats a share below 1, so that it is never rounded to 100 %.
 std::string percent_text(double share) { return printed("%.3g %%", std::min(100 * share, 99.9)); }
 
 std::string verdict_text(const DumpComparison& comparison, const Totals& n) {
@@ -161,7 +161,7 @@ std::string noise_text(const StepComparison& step) {
   return join(parts);
 }
 
-// Combines notes of one kind on several steps: "steps 0 to 2: 12 to 15 values ...".
+// Combines notes on several steps that differ only in their leading number: "steps 0 to 2: 12 to 15 values ...".
 class StepNotes {
  public:
   void add(const StepComparison& step, const std::string& text) {

@@ -1,4 +1,4 @@
-// Rows and texts that text tables, CSV and pages share.
+// Rows and texts that are shared by text tables, CSV and pages.
 #pragma once
 
 #include <string>
@@ -23,16 +23,18 @@ struct Row {
 
 // Returns compared and one-sided items in call order.
 std::vector<Row> rows_of(const DumpComparison& comparison);
-// Sorts the worst first: failures by error, then one-sided items, then the others by error.
+// Sorts the rows, the worst first: failures, then items that are rounding, not judged, one-sided or not compared, then the others; each
+// group by error.
 std::vector<Row> worst_first(std::vector<Row> rows);
 
-// Returns agrees | differs | A only | B only | not compared.
+// Returns agrees | differs | rounding | not judged | unreadable | not compared | A only | B only; "A only, differs" for a failure on one
+// side only.
 std::string verdict_of(const ItemComparison& item);
 std::string name_of(const ItemComparison& item);
 std::string shape_of(const DumpItem& item);
 // Returns "float32" for "torch.float32".
 std::string short_dtype(const DumpItem& item);
-// Returns the CRC-32 of both sides in 8 digits, from the values or from the dump; "" if unknown.
+// Returns the CRC-32 of both sides in 8 hexadecimal digits, computed from the values or read from the dump; "" if unknown.
 std::pair<std::string, std::string> crc_of(const ItemComparison& item);
 std::string kind_name(ItemComparison::Kind kind);
 std::string cause_name(Divergence::Cause cause);

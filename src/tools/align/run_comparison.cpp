@@ -33,7 +33,8 @@ bool any_numeric(const std::optional<std::vector<ConfigDifference>>& list) {
   return list && std::any_of(list->begin(), list->end(), [](const auto& d) { return d.numeric; });
 }
 
-// Reads both configurations. If both are of this program, completes them with defaults, so that an explicit default is no difference.
+// Reads and compares both configurations. If both are of this program, completes them with defaults first, so that a default that only one
+// side sets explicitly is no difference.
 void read_configs(const fs::path& a, const fs::path& b, const RunComparisonOptions& options, RunComparison& out) {
   const auto read = [](const fs::path& path) { return detail::as_input([&] { return load_yaml(path.string()); }); };
   auto config_a = read(a), config_b = read(b);
@@ -51,8 +52,8 @@ void read_configs(const fs::path& a, const fs::path& b, const RunComparisonOptio
   out.config = compare_configs(config_a, config_b);
 }
 
-// Reads both histories. The mean of an epoch is not comparable with the loss of a step, so if one side has only epochs, the other's epochs
-// are read.
+// Reads and compares both histories. The mean loss of an epoch is not comparable with the loss of a step, so if one side has only epochs,
+// the epochs of the other side are read, too.
 void read_histories(const fs::path& a, const fs::path& b, const RunComparisonOptions& options, RunComparison& out) {
   auto history_a = read_history(a, options.columns_a), history_b = read_history(b, options.columns_b);
   for (const auto* h : {&history_a, &history_b})
@@ -160,7 +161,7 @@ std::string told_differences(const RunComparison& c) {
   return parts.empty() ? "" : "settings that may change numbers differ: " + join(parts, " and ");
 }
 
-// Whether both sides have fewer than half of all steps in common.
+// Whether fewer than half of all steps are common to both sides.
 bool has_few_steps(const HistoryComparison& h) { return !h.complete && h.rows.size() < h.only_a.size() + h.only_b.size(); }
 
 std::string few_steps_text(const HistoryComparison& h) {

@@ -22,7 +22,7 @@
 namespace npu_train {
 namespace {
 
-// Returns a strided tensor with the same values, without autograd.
+// Returns a strided tensor with the same values, detached from autograd.
 at::Tensor dense_values(const at::Tensor& t, const char* where) {
   check(t.defined(), ErrorKind::Usage, where, "the tensor is undefined; any other is allowed");
   check(!t.is_meta(), ErrorKind::Usage, where, "the tensor is on the meta device and has no values; hint: compute it on a real device");
@@ -100,10 +100,10 @@ at::Tensor device_statistics(const at::Tensor& t) {
     if (x.scalar_type() == at::kBool) return row_of(x.any(), x.all(), constant(-1), constant(-2));
     const bool complex = x.is_complex();
     if (complex) x = at::abs(x);
-    // Reductions convert while they read, so bf16 and fp16 need no copy in a wider dtype.
+    // Reductions convert elements as they read them, so bf16 and fp16 need no copy in a wider dtype.
     if (!detail::widens_to_float(x.scalar_type())) x = x.to(at::kFloat);
     if (x.dim() == 0) return row_of(x, x, x, complex ? constant(-1) : x);
-    // max and min instead of aminmax, which torch_npu lacks for bf16.
+    // Uses max and min instead of aminmax, which torch_npu lacks for bf16.
     return row_of(at::max(x), at::min(x), at::mean(x, at::kFloat),
                   complex ? constant(-1) : at::linalg_vector_norm(x, 2, {}, false, at::kFloat));
   });
@@ -119,7 +119,7 @@ TensorStatistics from_device(const at::Tensor& row_on_host) {
   if (values[0] < values[1]) return out;
   out.max = values[0];
   out.min = values[1];
-  const bool has_norm = !(values[3] < 0) || values[3] == values[2];  // both are equal for a negative value in a tensor without dimensions
+  const bool has_norm = !(values[3] < 0) || values[3] == values[2];  // without dimensions, the norm may be negative, and equal to the mean
   if (has_norm || !(values[2] < 0)) out.mean = values[2];
   if (has_norm) out.norm = values[3];
   return out;

@@ -16,7 +16,7 @@ namespace {
 
 using Kind = ItemComparison::Kind;
 
-// Maps msprobe's name of a level to that of dump.level.
+// Maps msprobe's name of a level to the name in dump.level.
 std::string level_word(const std::string& level) { return level == "L0" ? "module" : level == "L1" ? "op" : level; }
 
 std::string one_sided_cause(const DumpCall& call, const DumpStep& here, const DumpStep& other, const char* absent_in) {
@@ -92,13 +92,14 @@ bool StepContent::shows_shares(const DumpCall& backward) const {
 
 bool StepContent::lost_gradients(const DumpCall& call) const {
   if (!step_.complete || !call.is_module || call.direction == "forward" || layers_.count(call.layer) == 0) return false;
-  // If a program changes the output in place, hooks do not receive the gradient. Gradients of the parameters then show that it existed.
+  // If a program changes the output in place, hooks do not receive the gradient. Then the gradients of the parameters show that there was a
+  // gradient.
   const bool hidden = call.direction == "backward" && graded_.count(call.layer) != 0;
   return directions_.count(call.direction) != 0 && !hidden;
 }
 
-// Considers only layers with parameters: operators and other layers have many names and may be fused, and their effects show in later
-// layers.
+// Considers only layers with parameters. Operators and other layers may be fused or have other names, and their effects are visible in
+// later layers.
 bool StepContent::lost_layer(const DumpCall& call, const DumpStep& other) const {
   if (!call.is_module || call.direction != "forward" || !has_parameters(call) || call.layer.starts_with("optimizer")) return false;
   return directions_.count("forward") != 0 && !is_cut_otherwise(call, layers_) && !is_part(step_) && step_.level == other.level;
@@ -162,7 +163,7 @@ void StepComparer::note_parameters(const CallPairs& pairs) {
   }
 }
 
-// Whether a module around the call shows its parameters, too, so that they are compared even if the call has no partner.
+// Whether paired calls contain all parameters of the call, too, so that they are compared even if the call itself is unpaired.
 bool StepComparer::shares_parameters(const DumpCall& call, bool in_a) const {
   const auto& paired = in_a ? paired_a_ : paired_b_;
   const auto is_elsewhere = [&](const DumpItem& item) {
@@ -248,7 +249,7 @@ const DumpItem* StepComparer::reference_of(size_t call, const ItemComparison& it
 }
 
 int64_t StepComparer::compare_one(const Job& job) const {
-  const auto dumped = *job.item;  // values before they are divided by the loss scale
+  const auto dumped = *job.item;  // the item before its values are divided by the loss scale
   auto bytes = judge_.compare(*job.item, job.call->direction);
   if (job.reference == nullptr || (job.item->kind != Kind::Tensor && job.item->kind != Kind::Statistics)) return bytes;
   ItemComparison a{.a = dumped.a, .b = job.reference->name, .side = dumped.side};
@@ -267,7 +268,7 @@ int64_t StepComparer::compare_one(const Job& job) const {
   return bytes;
 }
 
-// Counts values that the reference lacks, and values that are not finite in it but are in both runs.
+// Counts values that the reference lacks, and values that are finite in both runs, but not in the reference.
 void StepComparer::note_reference(const Job& job) {
   const auto& item = *job.item;
   if ((item.kind != Kind::Tensor && item.kind != Kind::Statistics) || item.unreadable) return;

@@ -17,16 +17,16 @@ namespace npu_train::detail {
 class StepContent {
  public:
   explicit StepContent(const DumpStep& step);
-  // Whether this side should have the gradients of `call`, a call of the other side: this side has the layer, and gradients of other
-  // layers.
+  // Whether this side should have the gradients of `call`, a call of the other side, because this side has the same layer, and gradients of
+  // other layers.
   bool lost_gradients(const DumpCall& call) const;
-  // Whether this side should have the layer of `call`, a call of the other side: the layer has parameters, and this side's dump omits
-  // nothing.
+  // Whether this side should have the layer of `call`, a call of the other side, because the layer has parameters and the dump of this side
+  // omits nothing.
   bool lost_layer(const DumpCall& call, const DumpStep& other) const;
-  // Whether tensors of `side` (output, parameters) are missing in `own`, although `other` has them, and although other calls of this dump
-  // have them.
+  // Whether `own` has no tensors of `side` (output, parameters), although its counterpart `other` and other calls of the same dump have
+  // such tensors.
   bool lost_side(const DumpCall& own, const DumpCall& other, const std::string& side) const;
-  // Whether `backward` belongs to a call that received one tensor several times, and shows a gradient for each position.
+  // Whether `backward` belongs to a call that received one tensor at several positions, and shows a gradient for each of them.
   bool shows_shares(const DumpCall& backward) const;
 
  private:
@@ -42,19 +42,20 @@ class StepComparer {
 
   // `earlier_error`: see StepComparison.
   StepComparison run(int64_t& bytes, double earlier_error = 0);
-  // Number of compared tensors.
+  // Returns the number of compared tensors.
   int64_t tensors() const { return tensors_; }
-  // Numbers of values: all, those that have no counterpart in the reference, and those that are not finite only in the reference.
+  // Numbers of compared values: all, those without a counterpart in the reference, and those that are finite in both runs, but not in the
+  // reference.
   struct ReferenceUse {
     int64_t values = 0, missing = 0, not_finite = 0;
     std::string first_not_finite{};
   };
   const ReferenceUse& reference_use() const { return reference_use_; }
-  // Unknown names of the mapping, see CallMatch.
+  // Returns sentences about unknown names of the mapping, see CallMatch.
   const std::set<std::string>& unknown_names() const { return unknown_; }
 
  private:
-  // One pair of items; a single list of all pairs lets threads share the work evenly.
+  // One pair of items. All pairs are in a single list, so that threads share the work evenly.
   struct Job {
     ItemComparison* item;
     const CallComparison* call;
@@ -80,12 +81,12 @@ class StepComparer {
   StepContent in_a_, in_b_;
   ChosenCalls chosen_a_, chosen_b_;
   std::optional<ItemJudge> to_reference_a_, to_reference_b_;
-  std::map<size_t, const DumpCall*> references_;  // calls of the reference, by index of the call in A
-  std::vector<size_t> from_a_;                    // index of the call in A, per call of out_
+  std::map<size_t, const DumpCall*> references_;  // calls of the reference, by index of the corresponding call in A
+  std::vector<size_t> from_a_;                    // for each call of out_, its index in A, or kNone
   std::set<std::string> unknown_;
   std::map<std::string, std::string> layers_;  // see CallMatch
   std::set<int64_t> by_size_;                  // see CallMatch
-  std::set<std::string> paired_a_, paired_b_;  // parameters of paired forward calls
+  std::set<std::string> paired_a_, paired_b_;  // names of the parameters in paired forward calls
   ReferenceUse reference_use_;
   StepComparison out_;
   int64_t tensors_ = 0;

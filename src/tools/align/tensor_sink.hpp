@@ -1,4 +1,4 @@
-// Writes the tensors of a dump, in the caller's thread or in a thread of its own.
+// Writes the tensors of a dump, in the thread of the caller or in a separate thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,7 +21,7 @@ class TensorSink {
   TensorSink(const TensorSink&) = delete;
   TensorSink& operator=(const TensorSink&) = delete;
 
-  // `tensor` must not change afterwards. write() or wait() throws the error of an earlier file.
+  // The caller must not change `tensor` afterwards. If a separate thread cannot write a file, a later write() or wait() throws the error.
   void write(const std::filesystem::path& path, at::Tensor tensor);
   // Creates a second name for an existing file.
   void link(const std::filesystem::path& existing, const std::filesystem::path& path);
@@ -40,7 +40,7 @@ class TensorSink {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Job> jobs_;
-  int64_t waiting_ = 0;  // bytes in the queue, including the current job
+  int64_t waiting_ = 0;  // number of bytes in the queue, including the current job
   bool busy_ = false, ends_ = false;
   std::exception_ptr error_;
   std::thread thread_;

@@ -14,19 +14,19 @@ namespace {
 
 using Kind = ItemComparison::Kind;
 
-constexpr double kLeastMove = 1e-5;  // smallest move of fp32 statistics that is not rounding
+constexpr double kLeastMove = 1e-5;  // largest change of fp32 statistics that may be rounding
 constexpr size_t kLeast = 3;         // number of parameters that a verdict needs
-constexpr double kUnknown = 0.3;     // share of an update that may differ if the gradients are unknown
+constexpr double kUnknown = 0.3;     // largest allowed difference of an update, as a share of it, if the gradients are unknown
 
 bool is_weight(const CallComparison& call, const ItemComparison& item) {
   return two_sided(call) && in_forward(call) && item.side == "parameters" && !is_moved(item) &&
          (item.kind == Kind::Tensor || item.kind == Kind::Statistics) && item.item_a.max && item.item_b.max && std::isfinite(item.error);
 }
 
-// Returns the share of an update that rounding of its gradients may cause.
+// Returns the largest difference of an update, as a share of it, that rounding of the gradients may cause.
 double share_of_rounding(double gradient_error) { return std::clamp(30 * gradient_error, 0.02, kUnknown); }
 
-// How far one parameter moved in each run, and the difference of the runs relative to that.
+// How far one parameter moved in each run, and the difference between the runs relative to the larger move.
 struct Move {
   CallComparison* call = nullptr;
   ItemComparison* item = nullptr;

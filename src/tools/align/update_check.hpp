@@ -1,5 +1,5 @@
-// Checks whether two runs update their weights alike, by the weights before and after an update. This is for pairs of dumps that do not
-// both contain the optimizer's step, such as msprobe's.
+// Checks by the weights before and after an update whether two runs update their weights alike. It is used if at least one of two dumps
+// does not contain the optimizer's step, as in dumps of msprobe.
 #pragma once
 
 #include <map>
@@ -14,9 +14,9 @@ namespace npu_train::detail {
 // Follows the steps of one rank.
 class UpdateCheck {
  public:
-  // Call it after the values of `step` were judged. Finds an update before the step that differs although its gradients agree, and fails
-  // the weights that show it. Returns the error of the weights after a correct update; nullopt if the weights of the previous step are
-  // unknown, or if that step's optimizer was compared.
+  // Call it after the values of `step` were judged. If the update before `step` differs although its gradients agree, sets `step.update`
+  // and fails the weights that show the difference. Returns the largest error of the weights; nullopt if the weights of the previous step
+  // are unknown, or if the optimizer of that step was compared.
   std::optional<double> judge(StepComparison& step);
 
  private:

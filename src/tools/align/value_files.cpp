@@ -12,12 +12,13 @@
 namespace npu_train::detail {
 namespace {
 
-constexpr int64_t kPiece = int64_t{1} << 15;  // elements; both sides fit into the cache
-// A sample consists of runs of consecutive elements: so many that it meets most channels of a weight, and so long that a run of a large
-// tensor fills pages of its file. Small tensors are read completely, since opening the file takes longest.
+constexpr int64_t kPiece = int64_t{1} << 15;  // number of elements in a piece; the pieces of both sides fit into the cache
+// A sample consists of runs of consecutive elements. There are enough runs to meet most channels of a weight, and in a large tensor, each
+// run is long enough to fill pages of the file. Small tensors are read completely, since opening the file takes longest.
 constexpr int64_t kRuns = 256, kShortestRun = 32, kSmall = 4096;
 
-// Checks the shape of a file. If it differs, the elements are stored in a different order, for example transposed.
+// Checks that a file has the shape of its item. With another shape, the elements would be stored in a different order, for example
+// transposed.
 void check_shape(const TensorFile& file, const DumpItem& item) {
   const auto expected = item.sampled > 0 ? std::vector<int64_t>{item.sampled} : item.shape;
   const bool one_order = file.numel() <= 1 && numel_of(expected) == file.numel();
@@ -51,8 +52,8 @@ class Side {
   at::Tensor scaled_;
 };
 
-// Calls read(first, count) for a fraction `share` of n elements: one run at a random place in each of equal parts. Returns whether this
-// covers all elements.
+// Calls read(first, count) for a fraction `share` of n elements: one run at a random place in each of several equal parts. Returns whether
+// the runs cover all elements.
 template <class Read>
 bool each_run(int64_t n, double share, uint64_t seed, const Read& read) {
   const auto wanted = std::max<int64_t>(1, static_cast<int64_t>(static_cast<double>(n) * share));

@@ -36,7 +36,7 @@ void Averaging::note_step(int64_t epoch, int64_t global_step) {
   if (global_step % average_->options().every == 0 && has_begun(epoch, global_step)) add(optimizer_.parameters(), global_step);
 }
 
-// If a stop ended the validation of an epoch, the end of the epoch is repeated. Its weights must count only once.
+// If a stop ended the validation of an epoch, the end of the epoch is repeated. The weights of the epoch must count only once.
 void Averaging::note_epoch(int64_t epoch, int64_t global_step) {
   if (!is("swa") || average_->options().every > 0 || averaged_step_ == global_step) return;
   if (has_begun(epoch, global_step)) add(optimizer_.parameters(), global_step);

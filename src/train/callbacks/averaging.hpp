@@ -22,8 +22,8 @@ class Averaging final : public Stateful {
   // Called at the end of each epoch, before its validation.
   void note_epoch(int64_t epoch, int64_t global_step);
 
-  // Returns whether the averages have changed since statistics_taken(). The running statistics then belong to the weights of the last
-  // update instead of the averages.
+  // Returns whether the averages have changed since statistics_taken(). If so, the running statistics belong to the weights of the last
+  // update, not to the averages.
   bool needs_statistics() const { return is_updated_here() && averaged_step_ > statistics_step_ && average_->updates() > 0; }
   void statistics_taken() {
     judged_ = judged_ && !needs_statistics();
@@ -35,8 +35,8 @@ class Averaging final : public Stateful {
   bool is_judged() const { return judged_; }
   void judge() { judged_ = is_updated_here() && average_->updates() > 0; }
 
-  // Returns the number of newest checkpoints whose mean is to be taken at the end of the run; 0 if there are none to take, or if the
-  // averages are already those of this step.
+  // Returns the number of newest checkpoints whose mean is to be taken at the end of the run (average.last). Returns 0 for other kinds of
+  // averages, and if the averages are already those of this step.
   int64_t wanted_checkpoints(int64_t global_step) const;
   // begin() starts a new average, and add() adds one set of weights to it; `values` has the names of the optimizer's parameters.
   void begin() { average_->reset(); }
@@ -53,7 +53,7 @@ class Averaging final : public Stateful {
 
   WeightAverage* average_;
   const Optimizer& optimizer_;
-  int64_t max_epochs_, max_steps_;  // of the configuration, as for schedules: a program may end the run earlier
+  int64_t max_epochs_, max_steps_;  // limits of the configuration, as schedules use them; a program may end the run earlier
   int64_t averaged_step_ = -1;      // global step at the last update
   int64_t statistics_step_ = -1;    // global step of the averages whose statistics were taken last
   bool judged_ = false;

@@ -47,7 +47,8 @@ class CheckpointWriter {
   void begin();
   // Ends the checkpoint of begin() and reports it; without `wait`, only if it is already written. Rethrows an error of the writing thread.
   void finish(bool wait);
-  // Writes the diverged state, and returns its folder. Returns "" without a store, and, with a warning, if the state could not be written.
+  // Writes the diverged state, and returns its folder. Returns "" without a store. If the state could not be written, logs a warning and
+  // returns "".
   std::string save_diverged();
   // A checkpoint to which each rank writes its slices is complete when the main rank knows that all ranks have written. In each step, the
   // ranks agree on whether any rank is still writing; `some_rank_is_writing` is the result of the last agreement, equal on every rank.
@@ -56,7 +57,7 @@ class CheckpointWriter {
   // Ends a checkpoint of several ranks, or logs a warning if it could not be written. Every rank must call it.
   void settle_parts();
 
-  // Called after a state was loaded: the checkpoint it comes from is the newest.
+  // Called after a state was loaded. Its checkpoint then counts as the newest.
   void loaded(int64_t attempts) { saved_at_ = attempts; }
   // Returns whether the newest checkpoint contains the state after `attempts` attempted steps, and a score unless `score` is NaN. The
   // number of attempts is equal on all ranks; the number of batches may differ.

@@ -50,9 +50,9 @@ class Rollback final : public Stateful {
   [[noreturn]] void diverged(const Divergence::Finding& found, const CheckpointStore* store,
                              const std::function<std::string()>& keep) const;
 
-  // Called after Error(Diverged): restores the run, this object included, with `load`; returns false if it cannot roll back. Afterwards
-  // sets the count of rollbacks and the factor on the rate to its own values instead of the checkpoint's, so that a second rollback lowers
-  // the rate again.
+  // Called after Error(Diverged). Restores the run, including this object, with `load`; returns false if the run cannot roll back.
+  // Afterwards, sets the count of rollbacks to the count before the call plus one, and the factor on the rate to a tenth of the factor
+  // before the call, instead of the values of the checkpoint. So a second rollback lowers the rate again.
   bool run(const Error& cause, const CheckpointStore* store, LearningRate& rate, const std::function<void(const std::string& path)>& load);
 
   State state() const override { return {{}, {{"rollbacks", done_}}}; }

@@ -153,8 +153,8 @@ std::optional<Scalars> Evaluation::averages(Sums& own, bool stopped) {
   return out;
 }
 
-// Gives all ranks the running statistics of the main rank, which its checkpoints contain. In training, each rank computes them from its own
-// batches.
+// Gives all ranks the running statistics of the main rank; these are the statistics that its checkpoints contain. In training, each rank
+// computes the statistics from its own batches.
 void Evaluation::share_buffers() {
   std::vector<at::Tensor> buffers;
   for (const auto& [name, buffer] : run_.task.buffers()) buffers.push_back(buffer);

@@ -37,7 +37,7 @@ class Evaluation {
   struct Options {
     int64_t limit = -1;  // maximum number of batches on each rank; -1: all
     Pass pass = Pass::Validation;
-    int64_t epoch = 0;                  // epoch of the loader, whose order depends on it
+    int64_t epoch = 0;                  // epoch of the loader; the order of the data depends on it
     int64_t attempt = 0;                // windows attempted so far: key of portable random numbers
     bool stoppable = false;             // true: request_stop() ends the evaluation
     OverfitBatches* overfit = nullptr;  // batches to use instead of the loader's; filled from `train_loader`
@@ -60,7 +60,8 @@ class Evaluation {
  private:
   struct Mode;
   struct Sums;
-  // Calls `use` for each batch; returns false if a stop request ended the iteration on this rank. `draws` keys portable random numbers.
+  // Calls `use` for each batch; returns false if a stop request ended the iteration on this rank. `draws`: part of the key of portable
+  // random numbers.
   bool each_batch(Loader& loader, const Options& options, std::string_view draws,
                   const std::function<void(const Batch& batch, Phase& phase, uint64_t key)>& use);
   void add(const Batch& batch, Phase& phase, Sums& sums);

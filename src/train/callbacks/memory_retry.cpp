@@ -85,7 +85,7 @@ StepResult MemoryRetry::run(std::vector<Batch>& window) {
       const auto error = translate_current_exception("Trainer");
       out_of_memory = error.kind() == ErrorKind::OutOfMemory;
       if (out_of_memory) failure.emplace(error);
-      if (!failure) throw;  // else the model rejects a batch this small, as BatchNorm rejects one value: report the first failure
+      if (!failure) throw;  // otherwise the model rejects a batch this small, as BatchNorm rejects one value: reports `failure`
     }
     const bool whole = run_.step.phase() < Phase::Optimizer;  // from the optimizer on, some parameters may be updated already
     if (out_of_memory)
@@ -99,7 +99,7 @@ StepResult MemoryRetry::run(std::vector<Batch>& window) {
       set_rng_state(random);
     }
     const bool may_go_on = retries && whole && out_of_memory;
-    if (may_go_on && !copies_late_ && largest_of(batches) <= 1) {  // only the window's own batches can still be moved to the host
+    if (may_go_on && !copies_late_ && largest_of(batches) <= 1) {  // all that is left is to move the window's batches to the host
       log_warning(
           "out of memory in micro-batches of 1 sample, with the batches of the window on the device: trainer.on_oom=retry leaves windows "
           "on the host "

@@ -37,7 +37,7 @@ class MemoryRetry final : public Stateful {
   // complete window.
   void copy_newest(std::vector<Batch>& window, int64_t micro_batches);
   StepResult run(std::vector<Batch>& window);
-  // Returns the maximum number of samples in a micro-batch; 0: as the loader gives them.
+  // Returns the maximum number of samples in a micro-batch; 0: no limit.
   int64_t limit() const { return limit_; }
 
   State state() const override { return {{}, {{"micro_batch_limit", limit_}}}; }

@@ -1,5 +1,5 @@
-// A checkpoint that all ranks write. Each writes its slices; the main rank also writes the rest and, when everything is on the disk, the
-// manifest.
+// A checkpoint that all ranks write. Each rank writes its slices. The main rank also writes the rest and, when everything is on the disk,
+// the manifest.
 #pragma once
 
 #include <future>

@@ -26,7 +26,7 @@ class StopLimits {
   // Called after a step. Keeps the first reason that applies, in this order: request, max_steps, max_time. Ranks also agree on
   // `is_writing`.
   bool reached_in_epoch(int64_t global_step, bool is_writing = false);
-  // Returns whether some rank was still writing its part of a checkpoint at the call before the last step.
+  // Returns the result of the last agreement: whether some rank was still writing its part of a checkpoint before the newest step.
   bool some_rank_is_writing() const { return some_rank_is_writing_; }
   // Called between epochs: also checks fast_dev_run, max_epochs and early stopping, in this order.
   bool reached(int64_t global_step, int64_t epoch, int64_t attempts, bool early_stopping_is_due);

@@ -78,8 +78,9 @@ std::optional<std::vector<Batch>> WindowSource::next(int64_t& position, double& 
   }
 }
 
-// A stream may deal out complete files, which need not have equal numbers of samples. A difference of one batch is usual. The end of a
-// resumed epoch gives no information about the parts. All ranks resume at the same position, so all of them call this function, or none.
+// Warns if the ranks have unequal parts of the data. A stream may deal out complete files, which need not have equal numbers of samples; a
+// difference of one batch is usual. Not called in a resumed epoch, whose remaining batches give no information about the parts. All ranks
+// resume at the same position, so either all or none of them call this function.
 void WindowSource::report_unequal_parts() const {
   std::vector<double> batches(static_cast<size_t>(run_.ranks.size()));
   batches[static_cast<size_t>(run_.ranks.rank())] = static_cast<double>(taken_);
@@ -97,7 +98,8 @@ std::optional<int64_t> WindowSource::windows_per_epoch() const {
   return (*micro_batches + micro_batches_per_window() - 1) / micro_batches_per_window();
 }
 
-// Counts the remaining windows back from the end of the epoch: after a resume with another number of ranks, windows are larger or smaller.
+// Subtracts the remaining windows from the windows of the epoch, because windows before a resume with another number of ranks were larger
+// or smaller.
 int64_t WindowSource::windows_done(int64_t position) const {
   const auto windows = [&](int64_t micro_batches) { return (micro_batches + micro_batches_per_window() - 1) / micro_batches_per_window(); };
   const auto all = length();

@@ -1,4 +1,4 @@
-/// Reads dumps: ours, and those of Ascend's msprobe in their formats (dump.json under stepN/rankR, tensors as .pt or .npy).
+/// Reads dumps of this library and of Ascend's msprobe, which have the same layout (dump.json under stepN/rankR, tensors as .pt or .npy).
 ///
 /// A dump is untrusted: names in it are checked before a file is opened, sizes before memory is allocated, and nothing in it is
 /// executed. A truncated dump is read up to its end.
@@ -20,7 +20,7 @@ struct DumpItem {
   std::string dtype;  ///< "torch.float32"; "" for an item that is not a tensor
   std::vector<int64_t> shape{};
   bool requires_grad = false;
-  /// Name of the parameter, if this item is a parameter that an operator receives as an input (its side is then "parameters"). "" for other
+  /// Name of the parameter, if this item is a parameter that an operator receives as an input (`side` is then "parameters"). "" for other
   /// items, and in older dumps.
   std::string parameter{};
   std::optional<double> max{}, min{}, mean{}, norm{};
@@ -39,7 +39,7 @@ struct DumpCall {
   std::string layer;      ///< "conv1" for a module; "relu.0" for an operator
   std::string type;       ///< "Conv2d"; "relu"
   std::string direction;  ///< forward | backward | parameters_grad
-  int64_t number = 0;     ///< number of the call
+  int64_t number = 0;     ///< number of the call in its name; 0 for the first call of a layer or operator
   std::string parent{};   ///< name of the enclosing call; "" at the top level or if unknown
   bool is_module = false;
   std::vector<DumpItem> items{};
@@ -55,7 +55,8 @@ struct DumpStep {
   bool complete = true;                        ///< false: the file is truncated
   std::vector<DumpCall> calls{};
 
-  /// Returns the path of an item's values. Error(Data) if the dump has none or the name points outside the folder.
+  /// Returns the path of the file with an item's values. Error(Data) if the dump does not contain them, or if the file name leads out of
+  /// the folder.
   std::filesystem::path file_of(const DumpItem& item) const;
 };
 
@@ -67,7 +68,8 @@ class Dump {
     std::string rank;
     std::filesystem::path folder;
   };
-  /// Opens the dump at `path`: its folder, one step of it, a folder with a dump.json, or that file. Error(Data) if there is no dump.json.
+  /// Opens a dump. `path` is the dump's folder, the folder of one step, a folder with a dump.json, or a dump.json. Error(Data) if there is
+  /// no dump.json.
   static Dump open(const std::filesystem::path& path);
 
   /// Returns the places, sorted by step, then rank.

@@ -11,13 +11,13 @@ namespace npu_train {
 
 /// Metrics of a (the judged tensor) relative to b (the reference), with all sums in double precision.
 ///
-/// The compared elements are pairs of which both are finite, both are NaN, or both are the same infinity; a pair that is not finite counts
-/// as two zeros. All other pairs are counted in nonfinite_mismatch. They do not enter sums, norms and means, and do not count as close in
-/// one_thousandth and five_thousandth.
+/// The compared elements are the pairs in which both elements are finite, both are NaN, or both are the same infinity. Pairs of NaN or
+/// infinities count as two zeros. All other pairs are counted in `nonfinite_mismatch`. They are excluded from sums, norms and means, and
+/// they do not count as close in `one_thousandth` and `five_thousandth`.
 struct PairMetrics {
   int64_t elements = 0;
-  /// Cosine a.b / (|a| |b|). It is 1 if both norms are at most the epsilon of float64 (2.2e-16), and NaN if only one norm is. (For a single
-  /// element, msprobe returns no cosine; here it is 1 or -1.)
+  /// Cosine a.b / (|a| |b|). It is 1 if both norms are at most the epsilon of float64 (2.2e-16), and NaN if only one norm is that small.
+  /// (For a single element, msprobe returns no cosine; here it is 1 or -1.)
   double cosine = 1;
   double euclidean = 0;  ///< L2 norm of a - b
   double max_abs = 0;    ///< largest |a - b|
@@ -32,10 +32,11 @@ struct PairMetrics {
   double norm_a = 0, norm_b = 0;  ///< L2 norms of the compared elements
   double norm_ratio = 1;          ///< norm_a / norm_b; 1 if both are 0
   double relative_norm = 0;       ///< euclidean / norm_b; 0 if both are 0
-  /// Distance in units in the last place: the number of steps from a to b among the values of the coarser floating dtype, both rounded to
-  /// it; -0 and 0 are the same number. NaN if neither dtype is a floating one.
+  /// Distance in units in the last place: a and b are rounded to the coarser floating dtype, and the steps from one to the other among the
+  /// values of this dtype are counted; -0 and 0 are the same value. NaN if neither dtype is a floating dtype.
   double max_ulp = 0, mean_ulp = 0;
-  /// Extremes and means of the complete tensors, with non-finite elements. NaN if there is a NaN, as in torch, or if there are no elements.
+  /// Extremes and means of the complete tensors, including non-finite elements. NaN if there is a NaN, as in torch, or if there are no
+  /// elements.
   double max_a = 0, min_a = 0, mean_a = 0, max_b = 0, min_b = 0, mean_b = 0;
   int64_t nan_a = 0, nan_b = 0, inf_a = 0, inf_b = 0;
   int64_t nonfinite_mismatch = 0;
@@ -56,18 +57,18 @@ struct PairMetrics {
 /// piece sizes may change the last bits of sums.
 class PairAccumulator {
  public:
-  /// Error(Usage) for dtypes that are not real numbers (complex, quantised, 8-bit floats). `with_crc`: also computes crc_a and crc_b, which
-  /// takes longer than all other metrics.
+  /// Error(Usage) for dtypes that are not real numbers (complex, quantised, 8-bit floats). `with_crc`: also computes `crc_a` and `crc_b`,
+  /// which takes longer than all other metrics together.
   PairAccumulator(at::ScalarType a, at::ScalarType b, bool with_crc = false);
   ~PairAccumulator();
   PairAccumulator(PairAccumulator&&) noexcept;
   PairAccumulator& operator=(PairAccumulator&&) noexcept;
 
-  /// Adds the next `n` elements of both tensors, at any address, on all threads of at::parallel_for (on one thread inside a parallel
-  /// region). Pieces of at least 1 MB keep all threads busy.
+  /// Adds the next `n` elements of both tensors; their addresses need no alignment. Uses all threads of at::parallel_for, or one thread
+  /// inside a parallel region. Pieces of at least 1 MB keep all threads busy.
   void add(const void* a, const void* b, int64_t n);
 
-  /// Appends the elements of `later`. Error(Usage) if it was constructed for different dtypes.
+  /// Appends the elements of `later`. Error(Usage) if `later` was constructed with other arguments.
   void merge(const PairAccumulator& later);
 
   /// Returns the metrics of all elements so far.

@@ -1,4 +1,5 @@
-/// Counts validations without improvement. fit() has one for the section `early_stopping`; a program that owns its loop can have its own:
+/// Counts validations without improvement. fit() uses an EarlyStopping for the section `early_stopping`; a program that owns its loop can
+/// use one, too:
 ///
 ///   npu_train::EarlyStopping early({.enabled = true, .monitor = "val/loss", .patience = 3});
 ///   while (!early.is_due()) {
@@ -22,8 +23,8 @@ class EarlyStopping final : public Stateful {
   explicit EarlyStopping(EarlyStoppingOptions options);
 
   /// Notes the averages of an epoch, or of a validation inside one. Empty averages are ignored, so an epoch without a validation counts
-  /// only if the monitor is a metric of the training data. A monitored value that is missing or NaN, or whose loss is not finite, counts as
-  /// no improvement.
+  /// only if the monitor is a metric of the training data. It counts as no improvement if the monitored value is missing or NaN, or if the
+  /// loss on the same data is not finite.
   void note(const Scalars& train, const Scalars& val);
   /// Returns whether there were `patience` validations (epochs, for a monitor of the training data) in a row without improvement.
   bool is_due() const { return options_.enabled && without_improvement_ >= options_.patience; }

@@ -4,7 +4,7 @@
 
 namespace gloo {
 
-// Only libtorch creates and destroys it, and knows its size.
+// Only libtorch creates and destroys contexts, and knows their size.
 class Context {
  public:
   void setTimeout(std::chrono::milliseconds timeout);

@@ -6,7 +6,8 @@
 
 namespace npu_train {
 
-/// Adds the section `dump`. A run with this section writes a dump into `dump.dir`, starting with the first step of a call.
+/// Adds the section `dump`. A run with this section writes a dump into `dump.dir`, starting with the first step that a call of fit(),
+/// train_epoch() or train_step() computes.
 void add_dump(Parts& parts);
 
 }  // namespace npu_train

@@ -1,4 +1,4 @@
-/// Loss curves of two runs, of any program: whether they agree, from which step on they differ, and the likely cause.
+/// Compares the loss curves of two runs of any program: whether they agree, from which step on they differ, and the likely cause.
 #pragma once
 
 #include <cstdint>
@@ -44,23 +44,23 @@ struct History {
 ///   JSON lines      one object per line
 ///   a run's folder  its metrics.csv, history.json or trainer_state.json
 ///
-/// If a column phase, mode or split contains "train" in some rows, the other rows are omitted. HistoryRows::Epochs selects the rows with
-/// "epoch" instead, which are also used if no row has "train". Our history.json of a run that ended in its first epoch contains only the
-/// validation loss at its end. If a step has several rows, they are merged, and the last value counts; rows out of order are sorted. Steps
-/// that restart in each epoch are numbered consecutively. A truncated file is read up to its last complete row. `notes` records all of
-/// this. Error(Data) if there is no such file, no column of steps or losses (the message lists the existing ones) or no row, and if steps
-/// are not integers.
+/// If a column `phase`, `mode` or `split` contains "train" in some rows, the other rows are omitted. HistoryRows::Epochs selects the rows
+/// with "epoch" instead; these rows are also used if no row has "train". Our history.json of a run that ended in its first epoch contains
+/// only the validation loss at the end of the run. If a step has several rows, they are merged, and the last value counts; rows out of
+/// order are sorted. Steps that restart in each epoch are numbered consecutively. A truncated file is read up to its last complete row.
+/// `notes` records all of this. Error(Data) if there is no such file, no column of steps or losses (the message lists the existing columns)
+/// or no row, and if steps are not integers.
 History read_history(const std::filesystem::path& path, const HistoryColumns& columns = {}, HistoryRows rows = HistoryRows::Steps);
 
 /// The condition under which two curves agree.
 ///
 /// Differences are relative to B: |a - b| / max(|b|, 0.01 * level), where `level` is the larger of B's first and median |loss|, so that the
-/// noise of losses near 0 does not decide. This is the usual rule for accepting a port of a training to other hardware: the mean over all
-/// steps is at most 2 %. It must also hold for the last quarter alone, where errors have accumulated.
+/// noise of losses near 0 does not decide. The usual rule for accepting a port of a training to other hardware is that the mean difference
+/// over all steps is at most 2 %. Here, this limit must also hold for the last quarter alone, where errors have accumulated.
 struct HistoryOptions {
-  double mean_rtol = 0.02;  ///< for the means over all common steps and over the last quarter; these two decide
-  double step_rtol = 0.05;  ///< for one step; shows where curves diverge; does not decide, since single batches scatter once weights differ
-  double lr_rtol = 1e-6;    ///< relative to the larger rate; each step decides, since rates are computed and do not scatter
+  double mean_rtol = 0.02;  ///< limit of the mean over all common steps, and of the mean over the last quarter; both decide
+  double step_rtol = 0.05;  ///< limit for one step; only shows where curves diverge, since single batches scatter once weights differ
+  double lr_rtol = 1e-6;    ///< limit for each step, relative to the larger rate; decides, since rates do not scatter
   int64_t shift = 0;        ///< added to the steps of B: 1 if B counts from 0 and A from 1
 };
 
@@ -77,22 +77,22 @@ struct HistoryComparison {
   std::string a, b;
   std::vector<HistoryRow> rows;             ///< steps that both have
   std::vector<int64_t> only_a, only_b;      ///< steps of one side only
-  double mean_relative = 0;                 ///< over the rows that are finite on both sides; NaN if there are none
-  double last_quarter_relative = 0;         ///< mean over those of the last quarter of all rows that are finite on both sides; else NaN
+  double mean_relative = 0;                 ///< mean of HistoryRow::relative over the rows that are finite on both sides; NaN without any
+  double last_quarter_relative = 0;         ///< like `mean_relative`, but only over the last quarter of `rows`
   double max_relative = 0;                  ///< inf if only one side is finite at a step
   int64_t max_step = 0;                     ///< step of the maximum
-  double last_mean_a = 0, last_mean_b = 0;  ///< mean losses of the last quarter
+  double last_mean_a = 0, last_mean_b = 0;  ///< mean losses over the same rows as `last_quarter_relative`
   std::optional<int64_t> first_unequal;     ///< first step whose losses are not exactly equal
-  std::optional<int64_t> first_beyond;      ///< first step beyond step_rtol
-  std::optional<int64_t> diverged;          ///< step from which on, up to the end, at least nine in ten steps are beyond step_rtol
+  std::optional<int64_t> first_beyond;      ///< first step beyond `step_rtol`
+  std::optional<int64_t> diverged;          ///< first step from which on at least 9 in 10 steps, up to the end, are beyond `step_rtol`
   std::optional<int64_t> first_not_finite;  ///< first step where only one side is not finite
   std::optional<int64_t> first_unproven;    ///< first step where neither side is finite
   std::optional<int64_t> first_lr;          ///< first step whose learning rates differ
   bool lr_compared = false;                 ///< whether both sides log learning rates
-  /// Both means are within mean_rtol, all losses are finite on both sides (NaN on both sides proves nothing), and all learning rates that
+  /// Both means are within `mean_rtol`, all losses are finite on both sides (NaN on both sides proves nothing), and all learning rates that
   /// both sides log are equal.
   bool agrees = true;
-  bool complete = true;                     ///< both have the same steps; otherwise agreement applies to `rows`
+  bool complete = true;                     ///< both sides have the same steps; if not, agreement applies to `rows` only
   std::vector<std::string> sentences;       ///< observations, the most important first
   std::vector<std::string> likely, advice;  ///< causes, and a remedy for each
   std::vector<std::string> notes;           ///< notes on reading the logs, and on steps of one side only

@@ -15,10 +15,10 @@ namespace npu_train {
 /// tensors of this kind in the same window, so that the noise of norms near 0 does not decide.
 struct MonitorDifference {
   std::string what{}, name{};
-  int64_t attempt = 0, step = 0;  ///< place of the largest difference, or of the first one
-  double norm_a = 0, norm_b = 0;  ///< norms at that place
-  double relative = 0;            ///< difference at that place; inf if only one side is finite, 0 if neither is
-  double mean_relative = 0;       ///< over all common windows
+  int64_t attempt = 0, step = 0;  ///< the window and step of this difference
+  double norm_a = 0, norm_b = 0;  ///< norms in that window
+  double relative = 0;            ///< difference in that window; inf if only one side is finite, 0 if neither is
+  double mean_relative = 0;       ///< mean difference over all common windows
 };
 
 struct MonitorComparison {
@@ -28,11 +28,11 @@ struct MonitorComparison {
   std::vector<MonitorDifference> tensors{};     ///< the tensors of both runs in the order of the computation, each with its largest
                                                 ///< difference
   std::vector<std::string> only_a{}, only_b{};  ///< tensors of one side only, such as "gradients of fc.weight"
-  double mean_relative = 0;                     ///< over all common rows
+  double mean_relative = 0;                     ///< mean difference over all common rows
   std::optional<MonitorDifference>
       first_unequal{};  ///< first statistic that differs in any digit: by window, then in the order of the computation
   std::optional<MonitorDifference> first_beyond{};  ///< first norm that differs by more than HistoryOptions::step_rtol
-  bool agrees = true;  ///< mean_relative is within HistoryOptions::mean_rtol, and no norm is finite on one side only
+  bool agrees = true;  ///< `mean_relative` is within HistoryOptions::mean_rtol, and no norm is finite on one side only
 };
 
 /// Compares two files monitor.csv. Error(Data) if they have no tensor of the same window in common.

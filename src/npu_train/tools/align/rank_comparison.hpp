@@ -1,7 +1,7 @@
 /// Compares the ranks of one run with each other, by the dumps that they wrote.
 ///
 ///   must have equal bits: weights before and after a step, reduced and clipped gradients, clip factor, learning rate, loss scale
-///   must be right:        sums over ranks of known values; the sum of a reduced gradient = the sum over all ranks' gradients
+///   must be right:        sums over ranks of known values; the elements of a reduced gradient add up to those of all ranks' own gradients
 ///   must be alike:        mean and standard deviation of the inputs, loss, norm of a rank's own gradients (see RankLimits)
 ///   may differ:           inputs, activations, losses and gradients of single micro-batches, running statistics
 #pragma once
@@ -17,7 +17,7 @@
 namespace npu_train {
 
 /// Limits for values that need only be similar. A rank differs if its mean differs from that of the other ranks both by more than `errors`
-/// standard errors (times 1 + 8 / degrees of freedom) and by more than the fraction below.
+/// standard errors (times 1 + 8 / degrees of freedom) and by more than the fraction `input`, `loss` or `gradient`.
 struct RankLimits {
   double errors = 6;
   double input = 0.1;     ///< relative to the standard deviation of a sample
@@ -25,8 +25,8 @@ struct RankLimits {
   double gradient = 0.5;  ///< relative to the norm of a rank's own gradients
 };
 
-/// A difference between ranks. `kind` is the cause. Each of the kinds may cause those after it: "weights before the step", "random
-/// numbers", "data", "loss", "gradient norm", "all-reduce", "reduced gradient", "clip factor", "schedule", "weights after the step".
+/// A difference between ranks. `kind` is one of these, each of which may cause those after it: "weights before the step", "random numbers",
+/// "data", "loss", "gradient norm", "all-reduce", "reduced gradient", "clip factor", "schedule", "weights after the step".
 struct RankFault {
   int64_t step = 0;
   int rank = 0;

@@ -26,7 +26,7 @@ struct RunComparison {
   bool agrees() const;
 };
 
-/// Completes a configuration with defaults; returns nullopt and sets the reason for a configuration of another program.
+/// Completes a configuration with defaults. For a configuration of another program, returns nullopt and sets `why` to the reason.
 using CompleteConfig = std::function<std::optional<ConfigNode>(const ConfigNode& config, std::string& why)>;
 
 /// Options of compare_runs(). Configurations are completed if that is possible for both; otherwise they are compared as written.
