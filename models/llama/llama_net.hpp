@@ -59,7 +59,7 @@ class Llama : public torch::nn::Module {
   std::shared_ptr<Linear> head_;
 };
 
-// Throws Error(Usage) for invalid options, such as sizes that do not divide.
+// Throws Error(Usage) for invalid options, such as a dim that is not a multiple of 2 * heads.
 void check_llama_options(const LlamaOptions& options, const char* network);
 
 }  // namespace npu_train::detail

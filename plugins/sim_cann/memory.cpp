@@ -60,8 +60,8 @@ char* reserve(size_t bytes) {
   return out == MAP_FAILED ? nullptr : static_cast<char*>(out);
 }
 
-// Reserves twice the memory, so that an allocation fails because of the limit and not because of fragmentation, and one page in which no
-// block begins.
+// Reserves twice the limit, so that an allocation fails because of the limit and not because of fragmentation. Reserves one more page, so
+// that the first page stays empty.
 bool open_window(Window& w) {
   if (w.host != nullptr) return true;
   w.limit = memory_limit();

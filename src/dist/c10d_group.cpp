@@ -305,7 +305,7 @@ std::string C10dGroup::transport(const c10::Device& device) {
   return name;
 }
 
-// Checks, before a collective and in the same sequence, that every rank is about to make the same call.
+// Checks, before a collective in the sequence of `group`, that every rank is about to make the same call.
 void C10dGroup::check_same(const Gloo& group, const std::string& operation, const at::Tensor& given) {
   std::array<char, 128> own{};
   const auto text = str_cat(operation, " ", given.scalar_type(), " ", given.sizes());

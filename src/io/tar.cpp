@@ -121,8 +121,8 @@ TarExtension read_pax(const ReadableFile& file, uint64_t at, std::string_view te
   return out;
 }
 
-/// Reads a header that describes the next member (pax, which has the type X in early versions of Solaris, or GNU's long names) or all
-/// members (a global pax header).
+/// Reads a header that describes the next member (pax or GNU's long names) or all members (global pax). Early versions of Solaris write
+/// pax headers with the type X.
 void read_extension(const ReadableFile& file, uint64_t at, char type, uint64_t size, TarExtension& given) {
   const auto most = type == 'L' || type == 'K' ? kMostTarName : kMostPax;
   if (size > most) refuse_tar(file, at, str_cat("a header of ", size, " bytes; allowed: at most ", most));

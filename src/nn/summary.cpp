@@ -58,8 +58,8 @@ class Collector {
     of_block_.clear(), layers_of_block_.clear();
   }
 
-  // Ends a block. The parameters of a block are those of its module and of Block::modules, and all parameters of each layer of which an
-  // operator in the block received a parameter. A parameter that several blocks use counts only for the first of them.
+  // Ends a block. Its parameters are those of its module, those of Block::modules, and those of each layer that passed a parameter to an
+  // operator in the block. A parameter that several blocks use counts only for the first of them.
   void end_block(const Block& block, const at::Tensor& output, const ParameterSet& parameters) {
     LayerSummary row{.name = block_, .type = "", .output_shape = output.sizes().vec(), .parameters = 0, .flops = total_ - before_};
     if (const auto* module = find_module(*model_.module, block_)) row.type = module_type(*module);

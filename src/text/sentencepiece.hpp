@@ -44,7 +44,7 @@ SentencePieceFile read_sentencepiece_file(std::string_view bytes, const std::str
 
 /// How the beginning of each part of a text between special tokens is processed. The defaults are those of SentencePiece.
 struct PartBeginnings {
-  bool legacy = true;  ///< true: each part begins like a text; false (as in transformers): only the first does; others keep one space
+  bool legacy = true;  ///< true: each part begins like a text; false (as in transformers): only the first; others keep one leading space
   bool prefix = true;  ///< true: a part that begins like a text gets the space of SentencePieceFile::dummy_prefix
 };
 

@@ -27,7 +27,7 @@ void BatchStatistics::collect(const std::function<void()>& forward) {
     sums_[i].resize(move.added.size());
     for (size_t c = 0; c < move.added.size(); ++c) sums_[i][c] += static_cast<double>(static_cast<float>(move.added[c] / momentum));
     ++counts_[i];
-    found->second.data().zero_();  // so that the next move is the momentum times the measured value, without a rounded remainder
+    found->second.data().zero_();  // so that the next move is momentum * measured value, without the rounding of a sum with keep * running
   }
 }
 

@@ -39,7 +39,7 @@ class RunningStatistics {
   void collect(const std::function<void()>& forward);
   // Returns the largest number of micro-batches on any rank if waits(), otherwise the number on this rank.
   int64_t rounds() const { return rounds_; }
-  // Call it between the two passes of each micro-batch if waits(). `computes`: this rank has a backward pass, too.
+  // Call it between the forward and the backward pass of each micro-batch if waits(). `computes`: this rank runs the backward pass.
   void begin_backward(bool computes);
   // Call it after the backward pass of each micro-batch, or in place of one that this rank does not have, if waits(). Takes part in the
   // exchanges of the ranks that still compute, until the passes of every rank have ended.

@@ -1,4 +1,4 @@
-// Gradients that are added inside groups of ranks, then between the first ranks of the groups, and returned.
+// Sums of gradients in groups of ranks: first inside each group, then between the first ranks of the groups, and back inside each group.
 #include "testing.hpp"
 
 #include <algorithm>

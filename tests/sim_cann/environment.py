@@ -14,7 +14,7 @@ SKIPPED = 77
 
 
 def on_sim_cann(**variables):
-    """The environment of a process whose torch_npu runs on sim_cann. A variable of None is removed."""
+    """The environment of a process whose torch_npu runs on sim_cann."""
     out = {k: v for k, v in os.environ.items() if not k.startswith(('SIM_CANN_', 'ASCEND_'))}
     out.update(LD_LIBRARY_PATH=f"{LIBRARIES}:{out.get('LD_LIBRARY_PATH', '')}", OMP_NUM_THREADS='1', **variables)
     return out

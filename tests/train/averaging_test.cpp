@@ -141,7 +141,7 @@ TEST_CASE("the running statistics of the averages are those of libtorch's BatchN
   loop->fit();
   const auto state = toy.average->state();
 
-  auto net = ToyNet();  // as torch.optim.swa_utils.update_bn: resets the statistics, then accumulates
+  auto net = ToyNet();  // as torch.optim.swa_utils.update_bn: resets the statistics, then averages all batches equally
   net->norm->options.momentum(std::nullopt);
   net->norm->reset_running_stats();
   net->to(device_under_test().c10());

@@ -81,7 +81,7 @@ const std::map<std::string, Rows> kDivisions{
     {"idle", {{4, 3, 0, 0}}},
     {"idle in both rounds", {{4, 0, 0, 0}, {3, 0, 0, 0}}},
 };
-constexpr size_t kProductWindows = 4, kOverflows = 2;  // kOverflows: the window whose last micro-batch overflows in 16 bits
+constexpr size_t kProductWindows = 4, kOverflows = 2;  // kOverflows: the window whose first micro-batch overflows in 16 bits
 
 // Returns the windows of the ranks from `first` to `last`, as one process gets them.
 std::vector<std::vector<Batch>> product_windows(const Rows& rows, int first, int last, bool overflows) {

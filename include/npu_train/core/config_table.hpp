@@ -190,7 +190,7 @@ class ConfigTable {
   std::vector<std::pair<std::string, std::string>> synonyms_;
 };
 
-/// Reads `node` over the defaults of T, and adds errors to the problems.
+/// Sets the fields of `object` that `node` contains, and adds errors to `problems`.
 template <Configurable T>
 void bind_into(T& object, const ConfigNode& node, const std::string& path, ConfigProblems& problems) {
   detail::bind_fields(T::config_table().fields(), T::config_table().synonyms(), &object, node, path, problems);

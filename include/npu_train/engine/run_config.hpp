@@ -31,7 +31,7 @@ struct OutputOptions {
 /// Section `amp`.
 struct AmpOptions {
   std::vector<std::string> fp32_modules{};           ///< blocks ("head", "layer4") and classes of layers ("LayerNorm") that compute in fp32
-  std::vector<std::string> low_precision_modules{};  ///< exceptions from fp32_modules; also normalisation layers that `*-true` modes cast
+  std::vector<std::string> low_precision_modules{};  ///< exceptions from fp32_modules, and normalisation layers to cast in `*-true` modes
   std::vector<std::string> fp32_ops{};               ///< operators that compute in fp32 ("softmax", "gelu"), see precision/fp32_ops.hpp
   static const ConfigTable<AmpOptions>& config_table();
 };

@@ -11,8 +11,8 @@ constexpr int kWeightBits = 22;  // so that 255 times the weights of a cubic fit
 struct ImageKernels {
   // Resizing. Computes one row of n floats: the weighted sum of `count` rows of bytes.
   void (*sum_rows)(const uint8_t* src, int64_t row_bytes, int64_t n, const float* weights, int64_t count, float* out);
-  // Computes one row of n packed pixels from packed floats: each is the sum of `count` pixels from `first` on, weighted by its own `stride`
-  // weights. Results are within 0..255, because the weights are positive and add up to one.
+  // Computes one row of n packed pixels from packed floats. Pixel x is the weighted sum of count[x] pixels from first[x] on; its weights
+  // begin at weights[x * stride]. Results are within 0..255, because the weights are positive and add up to one.
   void (*sum_columns)(const float* src, const int32_t* first, const int32_t* count, const float* weights, int64_t stride, int64_t n,
                       uint8_t* out);
   // Like sum_columns and sum_rows, from bytes to bytes: weights with kWeightBits fractional bits; results are rounded and clamped to a

@@ -85,9 +85,9 @@ std::string wrapped_line(const std::string& line, size_t width);
 /// Applies wrapped_line() to each line of `text`.
 std::string wrapped_lines(const std::string& text, size_t width);
 
-/// Returns the full keys for a name in Lightning, timm, torchvision, transformers or torch: "optimizer.lr" for "learning_rate". Includes
-/// keys that have this name in another section: "trainer.max_epochs" for "max_epochs". Case is ignored, and '-' equals '_'. Empty for an
-/// unknown name.
+/// Returns the full keys for a name that Lightning, timm, torchvision, transformers or torch uses: "optimizer.lr" for "learning_rate". Also
+/// finds some of our own keys by name: "trainer.max_epochs" for "max_epochs". Case is ignored, and '-' equals '_'. Empty for an unknown
+/// name.
 std::vector<std::string> keys_called(std::string_view name);
 
 }  // namespace npu_train

@@ -4,7 +4,7 @@
 /// weight gradient of channels_last tensors takes 1.3 to 2 times the time of its matrix product. Maps of a few pixels with many channels
 /// take 2 to 30 times as long, because weights are reordered on each call and most taps of a 3x3 kernel fall into the padding. There are
 /// four lowerings:
-/// - pointwise: a 1x1 kernel is a product with the pixels as rows, or with a stride, with the subsampled pixels as rows;
+/// - pointwise: a 1x1 kernel is a product whose rows are the pixels; with a stride, the rows are the subsampled pixels;
 /// - dense: if the map has fewer pixels than the kernel has taps, the layer runs as a fully connected layer between all pixels, with
 ///   prepacked weights (taps in the padding are omitted: 1/9 of the work at 1x1, 4/9 at 2x2);
 /// - taps: for the weight gradient on small maps, one product per tap over the pairs of pixels that the tap connects;

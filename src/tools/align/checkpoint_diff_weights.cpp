@@ -69,7 +69,8 @@ std::string take_part(std::string& name) {
   return "model";
 }
 
-// Returns the kind of a layer and the shapes of its parameters. Layers with different names are paired by this text.
+// Returns the kind of a layer and the shapes of its parameters. Layers that match neither by name nor by the sizes of their parameters are
+// paired by this text, in order.
 std::string type_of_layer(const DumpCall& call) {
   std::string shapes;
   size_t weight_dims = 0;

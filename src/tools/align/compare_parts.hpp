@@ -93,7 +93,7 @@ double moved_error_of(const ItemComparison& item, const CallComparison& call);
 
 struct Forgiving {
   bool later = false;        // an earlier step was judged and had no fault
-  bool places_only = false;  // forgive only norm outputs that differ because a kernel fuses the norm with later operators
+  bool places_only = false;  // forgive only outputs of norms that one run fuses with later operators, and the gradients of these outputs
   bool strict = false;       // see CompareOptions
 };
 // For runs that may differ by rounding. If no call differs by itself, withdraws the failures that rounding explains, and the failures whose
@@ -134,7 +134,8 @@ struct Setting {
 Divergence first_divergence(const StepComparison& step, const DumpStep& a, const DumpStep& b, const Setting& setting);
 // Adds likely causes and advice.
 void explain(Divergence& divergence, const CallComparison& call, const DumpStep& a, const DumpStep& b, bool has_reference);
-// Returns the advice to distinguish rounding from faults by a run in fp32, which may be one of the two compared runs.
+// Returns advice: to distinguish rounding from faults by a run in fp32, which may be one of the two compared runs; with a reference, to
+// compare runs with equal precision.
 std::string reference_advice(const DumpStep& a, const DumpStep& b, bool has_reference);
 
 }  // namespace npu_train::detail

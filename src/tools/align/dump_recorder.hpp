@@ -34,7 +34,8 @@ class DumpFilter {
   // Returns a message for each name in `list` and `scope` that no call has matched so far: "dump.list: 'haed' matches no layer or operator
   // at dump.level=module; did you mean 'head'?".
   std::vector<std::string> unmatched() const;
-  // Whether `data_mode` selects the word. If `data_mode` contains no word of a group, the complete group is selected.
+  // Whether `data_mode` selects the word. If it contains no word of the group, the complete group is selected, unless all words of
+  // `data_mode` are parameters_grad or optimizer; then nothing of the group is selected.
   bool direction(const char* word) const { return open(word, {"forward", "backward"}); }
   bool side(const char* word) const { return open(word, {"input", "output"}); }
   bool extra(const char* word) const;

@@ -327,7 +327,8 @@ void ItemJudge::judge_readable(ItemComparison& item, const CallComparison& call)
   const bool by_values = item.kind == Kind::Tensor, by_statistics = !by_values || item.partial;
   double largest_b = by_values ? std::max(std::abs(item.metrics.max_b), std::abs(item.metrics.min_b)) : 0;
   if (by_statistics) largest_b = std::max({largest_b, std::abs(item.item_b.max.value_or(0)), std::abs(item.item_b.min.value_or(0))});
-  // If values are masked with -inf, their largest magnitude is unknown; the root mean square of the others is a lower bound of it.
+  // If values are masked with -inf, the largest magnitude of the others is unknown. A lower bound is their root mean square, for which the
+  // masked values count as zeros.
   if (!std::isfinite(largest_b))
     largest_b = by_values && item.metrics.elements > 0 ? item.metrics.norm_b / std::sqrt(static_cast<double>(item.metrics.elements)) : 0;
   const double atol = t.atol * (scale == scales_.end() ? 1.0 : std::min(1.0, scale->second));

@@ -16,7 +16,7 @@ namespace npu_train::detail {
 namespace {
 
 constexpr size_t kRowsAtOnce = 256;
-constexpr size_t kMostLeafItems = 64;  // largest number of items that are dumped of a list among the arguments of an operator
+constexpr size_t kMostLeafItems = 64;  // largest number of items dumped from a list in an operator's arguments
 
 DumpNode plain(const std::string& type, const std::string& json) {
   DumpLeaf leaf;

@@ -45,7 +45,8 @@ double relative_difference(const MonitorRow& a, const MonitorRow& b, double nois
   return std::abs(a.norm - b.norm) / std::max(std::abs(b.norm), noise);
 }
 
-// Keeps the earlier one of two differences. In one window, the first call wins, since series are compared in the order of the computation.
+// Keeps the difference with the earlier window; of two in one window, the one that was passed first, since the series are compared in the
+// order of the computation.
 void keep_first(std::optional<MonitorDifference>& first, const MonitorDifference& other) {
   if (!first || other.attempt < first->attempt) first = other;
 }

@@ -78,7 +78,7 @@ class MsprobeConfig {
                      {"load", {}}});
   }
 
-  // Applies a key of the object of the task. Like msprobe, ignores the objects of other tasks.
+  // Applies a key of the object of the task. apply() ignores the objects of other tasks, like msprobe.
   void apply_of_task(DumpOptions& options, const std::string& where, const std::string& key, const Json& value) const {
     if (key == "scope")
       set(options.scope, texts(where, value), "scope", where);

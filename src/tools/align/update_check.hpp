@@ -16,7 +16,7 @@ class UpdateCheck {
  public:
   // Call it after the values of `step` were judged. If the update before `step` differs although its gradients agree, sets `step.update`
   // and fails the weights that show the difference. Returns the largest error of the weights; nullopt if the weights of the previous step
-  // are unknown, or if the optimizer of that step was compared.
+  // are unknown, if the optimizer of that step was compared, or if fewer than three weights have changed by more than rounding.
   std::optional<double> judge(StepComparison& step);
 
  private:

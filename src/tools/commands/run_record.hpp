@@ -31,7 +31,7 @@ struct RunRecord {
   std::map<std::string, std::string> environment{};  ///< empty if there is no environment.json
   std::optional<MonitorRecord> monitor{};            ///< monitor.csv
   std::string monitor_error{};                       ///< the reason why an existing monitor.csv was not read
-  bool diverged = false;                             ///< the run ended by an error that saved its state in the folder diverged
+  bool diverged = false;                             ///< the run ended with an error and saved its state in the folder diverged
   std::vector<std::string> overflow{};               ///< sentences about the last overflow that was explained
 };
 

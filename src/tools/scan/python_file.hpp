@@ -79,8 +79,8 @@ class PythonFile : public Tokens {
 
 /// Finds code that already supports NPUs, which an edit of its CUDA part would break. Returns the functions, top-level statements, class
 /// members and logical lines that name an NPU: the texts "npu", "npu:0" and "hccl", names with the part npu (torch.npu, is_npu_available,
-/// MULTI_NPU), torch.accelerator, getattr(torch, device, torch.cuda). Includes functions for CUDA for which the file has a counterpart for
-/// NPUs (is_cuda_available and is_npu_available). The result has byte ranges, sorted by their beginning; overlapping ranges are joined.
+/// MULTI_NPU), torch.accelerator, getattr(torch, device, torch.cuda). Also returns CUDA functions that have an NPU counterpart in the file
+/// (is_cuda_available and is_npu_available). The result has byte ranges, sorted by their beginning; overlapping ranges are joined.
 FileScan::Ranges npu_ranges(const PythonFile& file);
 /// Like npu_ranges(), for code that names the variable ASCEND_RT_VISIBLE_DEVICES.
 FileScan::Ranges variable_ranges(const PythonFile& file);

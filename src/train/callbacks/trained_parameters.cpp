@@ -27,8 +27,8 @@ void TrainedParameters::refresh() {
   change();
 }
 
-// Applies a changed set of trained parameters. With a sharding strategy, the slices may change. The optimizer state of changed slices is
-// reset, and the caller must load it afterwards.
+// Applies a changed set of trained parameters. With a sharding strategy, the slices may change. The optimizer state and the averages of
+// changed slices are reset, and the caller must load them afterwards.
 void TrainedParameters::change() {
   check(std::any_of(parameters_.begin(), parameters_.end(), [](const Parameter& p) { return p.value.requires_grad(); }), ErrorKind::Usage,
         "TrainLoop::refresh_parameters", "no parameter requires a gradient: there is nothing left to train");

@@ -175,7 +175,7 @@ void gradients(const Arguments& args) {
   }
 }
 
-// Adds the rank and the index of an element to each rank's own slices, and gathers them. Rank 0 prints the result, which the test checks.
+// Doubles each rank's own slices, and gathers them. Every rank checks the result, and prints how the elements are divided.
 void shards(const Arguments& args) {
   const at::NoGradGuard no_grad;
   const auto group = join(args);

@@ -117,7 +117,7 @@ struct StepComparison {
   int64_t unproven = 0, unreadable = 0;  ///< part of `failed`
   int64_t not_judged = 0;                ///< part of `compared`, see ItemComparison
   int64_t not_proven = 0;                ///< part of `not_judged`: values that belong to `unproven_places` or `unproven_update`
-  int64_t other_places = 0;              ///< part of `rounding`: outputs of fused kernels, which are values at another place of the network
+  int64_t other_places = 0;              ///< part of `rounding`: outputs of norms, or their gradients, at another place because of fusing
   /// Sums of ItemComparison::noise_elements over weights (before and after the step), over the optimizer's state, and over gradients.
   int64_t noise_weights = 0, noise_state = 0, noise_gradients = 0;
   double earlier_error = 0;  ///< largest relative error that earlier updates may have caused in a weight

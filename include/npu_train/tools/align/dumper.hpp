@@ -42,7 +42,7 @@ namespace npu_train {
 
 // The content of a dump of a training run: section `dump` of a configuration, and the options of a Dumper.
 
-/// An option that Ascend's msprobe has, too, has the same meaning; a configuration also accepts most of msprobe's names. All random draws
+/// An option that Ascend's msprobe has as well means the same here; a configuration also accepts most of msprobe's names. All random draws
 /// depend only on `seed` and names, so that two runs select the same calls.
 struct DumpOptions {
   /// module (L0): layers; op (L1): operators; mix: both, with operators under their layers; debug: values that the program names

@@ -11,9 +11,9 @@ namespace npu_train {
 
 /// Metrics of a (the judged tensor) relative to b (the reference), with all sums in double precision.
 ///
-/// The compared elements are the pairs in which both elements are finite, both are NaN, or both are the same infinity. Pairs of NaN or
-/// infinities count as two zeros. All other pairs are counted in `nonfinite_mismatch`. They are excluded from sums, norms and means, and
-/// they do not count as close in `one_thousandth` and `five_thousandth`.
+/// The compared elements are the pairs in which both elements are finite, both are NaN, or both are the same infinity. A compared pair of
+/// NaN or infinities counts as two zeros. Pairs that are not compared are counted in `nonfinite_mismatch`. They are excluded from sums,
+/// norms and means, and they do not count as close in `one_thousandth` and `five_thousandth`.
 struct PairMetrics {
   int64_t elements = 0;
   /// Cosine a.b / (|a| |b|). It is 1 if both norms are at most the epsilon of float64 (2.2e-16), and NaN if only one norm is that small.

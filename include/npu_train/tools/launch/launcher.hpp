@@ -27,7 +27,7 @@ struct LaunchOptions {
 struct LaunchResult {
   int exit_code = 0;      ///< exit code that the calling program should return
   std::string message{};  ///< names the rank, the host and the cause of a failure; "" after success and after a stop by a signal
-  bool hung = false;      ///< the ranks that failed had lost another rank that did not end by itself; no other failure occurred
+  bool hung = false;      ///< ranks failed only because they had lost another rank, which did not end by itself
 };
 
 /// Runs `command` as ranks 0 to nproc - 1 with the variables of torchrun, and returns when all have ended. Call it from a single-threaded

@@ -17,8 +17,8 @@ namespace npu_train {
 /// "ema conv1", if both sides have them.
 ///
 ///   names           the prefixes module., model., _orig_mod. and state_dict. are ignored if all tensors of one side have them.
-///                   CompareOptions::mapping pairs layers or tensors of A with those of B by the remaining names; `fuzzy` pairs layers
-///                   without a counterpart by shape and order
+///                   CompareOptions::mapping pairs layers or tensors of A with those of B by their names without these prefixes; `fuzzy`
+///                   pairs layers without a counterpart by shape and order
 ///   tolerances      as for dumps: default_tolerance() of the dtypes, or CompareOptions, whose `layer_tolerance`, `layers` and `sample`
 ///                   apply to layers
 ///   one side only   an entry without a counterpart is counted in `one_sided` and reported in a note. It is a failure if it is a weight of

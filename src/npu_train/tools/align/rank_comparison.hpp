@@ -1,7 +1,7 @@
 /// Compares the ranks of one run with each other, by the dumps that they wrote.
 ///
 ///   must have equal bits: weights before and after a step, reduced and clipped gradients, clip factor, learning rate, loss scale
-///   must be right:        sums over ranks of known values; the elements of a reduced gradient add up to those of all ranks' own gradients
+///   must be right:        sums over ranks of known values; the sum of a reduced gradient's elements is that of all ranks' own gradients
 ///   must be alike:        mean and standard deviation of the inputs, loss, norm of a rank's own gradients (see RankLimits)
 ///   may differ:           inputs, activations, losses and gradients of single micro-batches, running statistics
 #pragma once

@@ -164,7 +164,7 @@ void Profiler::op_begins(const SeenOp& /*op*/) { impl_->ops_begun[std::this_thre
 
 void Profiler::op_ended(const SeenOp& op) {
   auto& p = *impl_;
-  const bool of_all = !p.open.empty() && p.open.back().phase > Phase::Backward;  // an operator that may serve the parameters of all layers
+  const bool of_all = !p.open.empty() && p.open.back().phase > Phase::Backward;  // such operators may use the parameters of all layers
   p.note(TraceEvent::Kind::Operator, op.name, of_all ? "" : layer_of(op), p.ops_begun[std::this_thread::get_id()]);
 }
 

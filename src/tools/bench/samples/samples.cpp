@@ -24,7 +24,7 @@ std::vector<double> sorted(std::vector<double> values) {
   return values;
 }
 
-/// Returns the largest k for which at most a share `kOutside` of throws of n fair coins has k or fewer heads; -1: none.
+/// Returns the largest k for which n fair coins show at most k heads with a probability of at most `kOutside`; -1: none.
 int64_t sign_test_rank(int64_t n) {
   double tail = 0, term = std::exp2(-static_cast<double>(std::min<int64_t>(n, 1000)));
   if (n > 1000) return static_cast<int64_t>(static_cast<double>(n) / 2 - 0.98 * std::sqrt(static_cast<double>(n))) - 1;
