@@ -56,7 +56,7 @@ const ConfigTable<RunConfig>& RunConfig::config_table() {
                                             {"amp", "16-mixed"},
                                             {"32", "32-true"},
                                             {"16", "16-mixed"}}))
-          .field("cpu_low_precision", &T::cpu_low_precision, "bf16 and fp16 on a CPU; auto: emulated if the CPU has no units for them",
+          .field("cpu_low_precision", &T::cpu_low_precision, "bf16 and fp16 on a CPU; auto: emulated if it has no fast kernels for them",
                  one_of(cpu_low_precision_names()))
           .field("sim_npu", &T::sim_npu, "the simulated NPU, for device sim_npu")
           .field("model", &T::model, "the network, by name, with its options")

@@ -44,7 +44,7 @@ const ConfigTable<PrecisionOptions>& PrecisionOptions::config_table() {
           .field("low_precision_modules", &T::low_precision_modules,
                  "exceptions to fp32_modules, and norm layers that the -true modes cast")
           .field("fp32_ops", &T::fp32_ops, "names of operators that compute in fp32")
-          .field("cpu_low_precision", &T::cpu_low_precision, "bf16 and fp16 on a CPU; auto: emulated where it has no units for them",
+          .field("cpu_low_precision", &T::cpu_low_precision, "bf16 and fp16 on a CPU; auto: emulated if it has no fast kernels for them",
                  one_of(cpu_low_precision_names()));
   return table;
 }

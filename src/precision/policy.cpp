@@ -110,7 +110,7 @@ ConfigNode PrecisionPolicy::node() const {
   out.set("mode", mode);
   out.set("device", device.str());
   out.set("computes", dtype_name(dtype));
-  if (dtype != at::kFloat) out.set("kernels", emulated ? "fp32, rounded (emulated)" : native ? "native" : "native, without units for it");
+  if (dtype != at::kFloat) out.set("kernels", emulated ? "fp32, rounded (emulated)" : native ? "native" : "native, slow on this device");
   out.set("parameters", low_parameters ? dtype_name(dtype) + (masters ? ", fp32 masters" : ", no masters") : "fp32");
   out.set("loss_scale", loss_scale ? scale_node(*loss_scale) : ConfigNode("none"));
   out.set("overflow_detector", overflow_detector);

@@ -17,11 +17,11 @@ void say_how(const PrecisionPolicy& p) {
   check(p.native || backend_of(p.device).capabilities(p.device).computes_without_units, ErrorKind::Usage, "precision", p.mode, " on ",
         p.device.str(), ": this chip has no ", type, "; hint: 16-mixed, or 32-true");
   if (p.emulated)
-    log_info("precision ", p.mode, ": ", type, " is emulated by fp32 kernels", p.native ? "" : ", this CPU has no units for it",
-             " (cpu_low_precision)");
+    log_info("precision ", p.mode, ": ", type, " is emulated by fp32 kernels",
+             p.native ? "" : ", since libtorch's kernels for it are slow on this CPU", " (cpu_low_precision)");
   else if (!p.native)
     warn_once("precision/" + p.device.kind + "/" + type,
-              "precision " + p.mode + ": " + p.device.str() + " has no units for " + type + "; this will be slower than 32-true");
+              "precision " + p.mode + ": " + p.device.str() + " has no fast kernels for " + type + "; this will be slower than 32-true");
 }
 
 }  // namespace

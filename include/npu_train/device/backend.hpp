@@ -32,8 +32,8 @@ struct MemoryStats {
 
 /// The capabilities of a device.
 struct Capabilities {
-  bool native_bf16 = false;            ///< multiplies bf16 in hardware
-  bool native_fp16 = false;            ///< multiplies fp16 in hardware
+  bool native_bf16 = false;            ///< has units for bf16, and libtorch fast kernels for them
+  bool native_fp16 = false;            ///< has units for fp16, and libtorch fast kernels for them
   bool pinned_memory = false;          ///< copies from page-locked host memory overlap with computation
   bool streams = false;                ///< work is queued asynchronously: calls return before it is done
   bool channels_last = true;           ///< has kernels for this memory format

@@ -40,10 +40,11 @@ struct RunConfig {
   int64_t seed = 42;                    ///< seed of all random numbers of the run
   std::string deterministic = "false";  ///< true: an operator without a deterministic implementation is an error; warn: a warning
   std::string rng = "native";  ///< dropout masks: native (the device's generator) | portable (equal on every device, see device/random.hpp)
-  std::string device = "auto";             ///< auto (npu, cuda, cpu) | cpu | cuda[:i] | npu[:i] | sim_npu[:i] | one of Parts.devices
-  std::string precision = "auto";          ///< auto | 32-true | bf16-mixed | 16-mixed | bf16-true | 16-true | O0 ... O3
-  std::string cpu_low_precision = "auto";  ///< bf16 and fp16 on a CPU: auto (emulated if the CPU has no units for them) | native | emulated
-  SimNpuOptions sim_npu{};                 ///< the simulated NPU, for device sim_npu
+  std::string device = "auto";     ///< auto (npu, cuda, cpu) | cpu | cuda[:i] | npu[:i] | sim_npu[:i] | one of Parts.devices
+  std::string precision = "auto";  ///< auto | 32-true | bf16-mixed | 16-mixed | bf16-true | 16-true | O0 ... O3
+  std::string cpu_low_precision =
+      "auto";               ///< bf16 and fp16 on a CPU: auto (emulated if it has no fast kernels for them) | native | emulated
+  SimNpuOptions sim_npu{};  ///< the simulated NPU, for device sim_npu
   PartConfig model{};
   PartConfig data{};
   PartConfig task{.name = "classifier"};

@@ -32,8 +32,8 @@ namespace npu_train {
 /// leaves gelu, softmax and layer_norm in the low precision of their inputs (the kernels accumulate in fp32 and round the result);
 /// batch_norm keeps fp32 statistics everywhere. `fp32_ops` adds operators that compute in fp32. A nested region does not inherit them.
 ///
-/// A CPU without units for `dtype` emulates it (see emulation.hpp) unless `cpu_low_precision` selects otherwise; other devices ignore that
-/// argument.
+/// A CPU without fast kernels for `dtype` emulates it (see emulation.hpp) unless `cpu_low_precision` selects otherwise; other devices
+/// ignore that argument.
 class Autocast {
  public:
   /// Error(Usage) for a dtype other than fp16 and bf16 (for fp32, set `enabled` to false).

@@ -159,7 +159,7 @@ class Precision {
 };
 
 /// Creates the Precision for `options` on `device`. Logs once if a CPU emulates the dtype, and warns if a CPU or GPU computes natively
-/// without units for it, which is slow. Error(Usage) for bf16 on an NPU that does not support it, for an unknown mode, for contradictions
+/// without fast kernels for it. Error(Usage) for bf16 on an NPU that does not support it, for an unknown mode, for contradictions
 /// (a scaler in a mode other than fp16, a module in both lists), and as in check_fp32_ops(). precision_policy() in policy.hpp lists the
 /// decisions.
 std::unique_ptr<Precision> make_precision(const PrecisionOptions& options, const Device& device);

@@ -7,8 +7,8 @@ namespace npu_train::detail {
 
 struct CpuFeatures {
   bool bf16 = false;  // AVX512_BF16, AMX-BF16, or Arm's BF16 extension
-  // AMX-FP16. AVX512_FP16 and Arm's half-precision arithmetic do not suffice for a training: oneDNN has no weight gradient of convolutions
-  // for them (src/cpu/cpu_convolution_list.cpp), and its reference code takes 86 times as long as fp32.
+  // AMX-FP16. With AVX512_FP16 alone, libtorch's fp16 kernels take 1.3 to 63 times as long as the emulation (docs/precision.md): oneDNN has
+  // only reference code for weight gradients of convolutions (its src/cpu/cpu_convolution_list.cpp). Arm's half precision is not measured.
   bool fp16 = false;
 };
 

@@ -29,7 +29,7 @@ struct PrecisionPolicy {
   Device device{};                    ///< device that computes
   at::ScalarType dtype = at::kFloat;  ///< dtype of convolutions, linear layers, matrix products and attention
   bool emulated = false;              ///< fp32 kernels compute and round their results, see emulation.hpp
-  bool native = true;                 ///< the device has units for the dtype
+  bool native = true;                 ///< libtorch has fast kernels for the dtype on the device
   bool low_parameters = false;        ///< `*-true`: parameters are in `dtype`
   bool masters = false;               ///< the optimizer keeps fp32 masters
   std::optional<LossScaleOptions> loss_scale{};

@@ -157,8 +157,8 @@ Finding low_precision_finding(const CpuFacts& cpu) {
   Finding f{kCpu, "low precision", Verdict::Ok, "the processor multiplies " + units,
             "flags avx512_bf16, amx_bf16, avx512_fp16, amx_fp16 (x86), bf16, asimdhp (ARM) in " + std::string(kCpuinfo)};
   if (fp16 && !any({"amx_fp16"}))
-    f.finding +=
-        "; fp16 is emulated nevertheless, since libtorch computes the weight gradients of convolutions in fp16 with reference code";
+    f.finding += std::string("; fp16 is emulated nevertheless") +
+                 (any({"avx512_fp16"}) ? ", since libtorch's kernels for it are slow without AMX-FP16" : "");
   if (units.empty())
     f.finding =
         "the processor multiplies neither bf16 nor fp16: on the CPU both are emulated, which shows their effect on a training "
