@@ -32,7 +32,8 @@ def read_rooms(root):
 def plain_rooms(root):
     """What is compiled without libtorch: rooms, and parts of rooms ("tools/commands/check")."""
     lists = [*(root / "src").rglob("CMakeLists.txt"), root / "models/CMakeLists.txt"]
-    return [room for file in lists for room in re.findall(r"^npu_train_add_room\(([a-z_/]+) WITHOUT_LIBTORCH", file.read_text(), re.M)]
+    rooms = [match for file in lists for match in re.findall(r"^npu_train_add_room\(\s*([a-z_/]+)([^)]*)", file.read_text(), re.M)]
+    return [room for room, words in rooms if "WITHOUT_LIBTORCH" in words.split()]
 
 
 def cycles(table):
@@ -60,6 +61,13 @@ def room_of(path):
     return first_room("/".join(inner)) if len(inner) > 1 else "engine"
 
 
+def part_of(path, table):
+    """The part of a room, with a row of its own in the table, to which a path below src/ belongs; "" if there is none."""
+    folders = path.split("/")[:-1]
+    names = ("/".join(folders[:n]) for n in range(len(folders), 1, -1))
+    return next((name for name in names if name in table and name != first_room(name)), "")
+
+
 def first_room(path):
     """The room that a path below src/ or npu_train/ begins with: "io", "tools/align"."""
     parts = path.split("/")
@@ -74,6 +82,8 @@ def listed_by_cmake(root, path):
 def check(root):
     table, plain = read_rooms(root), plain_rooms(root)
     problems = cycles(table)
+    problems += [f"cmake/rooms.txt: there is no folder {room}" for room in table if not (root / (room if room == "models" else f"src/{room}")).is_dir()]
+    problems += documented_rooms(root, table)
     problems += [f"{room} may include {other}, which is not a room" for room, others in table.items() for other in others if other not in table]
     files = sorted(f for folder in ("include", "src", "models") for f in (root / folder).rglob("*") if f.suffix in (".hpp", ".cpp", ".cu", ".h"))
     for file in files:
@@ -121,6 +131,19 @@ def check(root):
     return problems
 
 
+def documented_rooms(root, table):
+    """What a page of docs/rooms says that its room may include is its row of the table."""
+    problems = []
+    for room, below in table.items():
+        page = root / f"docs/rooms/{room.split('/')[-1]}.md"
+        match = page.is_file() and re.search(r"\*\*May include:\*\* ([^.]*)\.", page.read_text())
+        if match and part_of(f"{room}/x", table) == "":
+            listed = [] if match[1] == "no other room" else match[1].replace("\n", " ").split(", ")
+            if set(listed) != set(below):
+                problems.append(f"{page.relative_to(root)}: lists other rooms than cmake/rooms.txt: {', '.join(sorted(set(listed) ^ set(below)))}")
+    return problems
+
+
 def thread_states(root, files):
     """Problems with thread-local state: the table in docs/rooms/core.md must list all of it. Other data must be passed as arguments."""
     page = root / "docs/rooms/core.md"
@@ -137,6 +160,9 @@ def judge(path, room, public, kind, target, table):
     if target == "npu_train/trainer.hpp" and room != "engine":
         return [f"{path}: includes the facade trainer.hpp; only engine may include it"]
     first = first_room(target.removeprefix("npu_train/")) if target.startswith("npu_train/") or kind == '"' else None
+    part = part_of("/".join(path.parts[1:]), table)
+    if part and first in table and first not in table[part] and part_of(target, table) != part:
+        return [f"{path}: {part}, a part of a room, includes {target}; it may include: {', '.join(table[part]) or 'none'}"]
     if first in table and first != room:
         if first not in table[room]:
             return [f"{path}: room {room} includes {target}; it may include: {', '.join(table[room]) or 'none'}"]
@@ -152,6 +178,8 @@ def judge(path, room, public, kind, target, table):
 
 
 def self_test():
+    table = ("# room: below\ncore:\nio: core\ndata: io core\ndata/pixels: core\ndevice: core\ntrain: io\nmodels: core\n"
+             "engine: train\ntools/a: io\n")
     mistakes = {
         "it may include: core": ("src/io/a.cpp", '#include "npu_train/train/a.hpp"\n'),
         "room io includes device/x.hpp": ("src/io/a.cpp", '#include "device/x.hpp"\n'),
@@ -179,6 +207,10 @@ def self_test():
         "an example includes core/x.hpp": ("examples/a.cpp", '#include "core/x.hpp"\n'),
         "a is compiled without libtorch": ("include/npu_train/tools/a/a.hpp", "/// A.\n#include <ATen/core/Tensor.h>\n"),
         "core is compiled without libtorch": ("src/core/a.cpp", "#include <c10/util/Exception.h>\n"),
+        "data/pixels, a part of a room, includes npu_train/io/a.hpp": ("src/data/pixels/a.cpp", '#include "npu_train/io/a.hpp"\n'),
+        "data/pixels, a part of a room, includes data/x.hpp": ("src/data/pixels/a.cpp", '#include "data/x.hpp"\n'),
+        "there is no folder gone": ("cmake/rooms.txt", table + "gone: core\n"),
+        "docs/rooms/io.md: lists other rooms than cmake/rooms.txt: base": ("docs/rooms/io.md", "**May include:** base, core.\n"),
         "has no room tools/more": ("src/tools/more/a.cpp", "\n"),
     }
     missed = []
@@ -186,13 +218,12 @@ def self_test():
         with tempfile.TemporaryDirectory() as folder:
             root = Path(folder)
             for path, content in {"src/npu_train/core/private.hpp": "/// Private.\n", "tests/core/private_test.cpp": "",
-                                  "cmake/rooms.txt": "# room: below\ncore:\nio: core\ndevice: core\ntrain: io\nmodels: core\n"
-                                                     "engine: train\ntools/a: io\n",
+                                  "cmake/rooms.txt": table,
                                   "models/CMakeLists.txt": "npu_train_add_room(models\n  SOURCES\n    a.cpp)\n",
                                   "src/core/CMakeLists.txt": "npu_train_add_room(core WITHOUT_LIBTORCH SOURCES a.cpp)\n",
                                   "src/tools/a/CMakeLists.txt": "npu_train_add_room(tools/a WITHOUT_LIBTORCH SOURCES a.cpp)\n",
                                   **{f"src/{room}/CMakeLists.txt": f"npu_train_add_room({room} SOURCES good.cpp a.cpp)\n"
-                                     for room in ("io", "device", "train", "engine")},
+                                     for room in ("io", "data", "data/pixels", "device", "train", "engine")},
                                   "src/io/good.cpp": '#include "npu_train/core/a.hpp"\n#include "io/b.hpp"\n#include <vector>\n', name: text}.items():
                 (root / path).parent.mkdir(parents=True, exist_ok=True)
                 (root / path).write_text(content)
