@@ -62,7 +62,7 @@ WeightsReport load_weights_file(Model& model, WeightsFile file, const std::strin
 /// determine the number of heads and other options. Options that are not set get the values of the network in the file, except those that a
 /// named size (llama_tiny) sets. A model without a name becomes that network. Error(Checkpoint) lists options that contradict the file, and
 /// features of that network that ours lacks (a warning with `weights_strict: false`). Error(Usage) for a model without a name and without
-/// such a file. Applies to built-in models with weights on the Hugging Face Hub (models/hub_network.hpp); other models, and models without
+/// such a file. Applies to built-in models with weights on the Hugging Face Hub; other models, and models without
 /// weights, are unchanged. If `all` is false, options that the data may determine (classes, size of images) stay unset.
 PartConfig with_weights_options(PartConfig model, const Parts& parts, const std::string& weights, bool all = true);
 

@@ -47,7 +47,7 @@ struct LoraReport {
 std::vector<std::string> linear_layers(const torch::nn::Module& module);
 
 /// Adds an adapter to each layer that matches `targets`, and freezes all other parameters except `also_train`. The initial values of A come
-/// from the host's generator (own_generator.hpp). Without `from` the outputs do not change, because B is zero. Error(Usage) for targets or
+/// from the host's generator. Without `from` the outputs do not change, because B is zero. Error(Usage) for targets or
 /// also_train without a match (the message lists some names), and for a model that already has adapters. Error(Checkpoint) if the adapter
 /// in `from` belongs to another network. After an error, the model is unchanged.
 LoraReport apply_lora(torch::nn::Module& module, const LoraOptions& options);

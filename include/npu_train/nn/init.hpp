@@ -1,5 +1,5 @@
 /// Initial values of weights. Each function fills the tensor in place, outside of autograd, from this thread's host generator
-/// (own_generator.hpp) or the device's generator. Equal seeds give equal weights for any number of threads. Distributions and names are
+/// or the device's generator. Equal seeds give equal weights for any number of threads. Distributions and names are
 /// those of torch.nn.init.
 #pragma once
 
