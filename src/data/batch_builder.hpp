@@ -20,7 +20,8 @@ namespace npu_train::detail {
 struct Job {
   int64_t epoch = 0;
   int64_t index = 0;                 // index of the batch in the epoch
-  std::vector<int64_t> ids;          // indices of the real samples
+  std::vector<int64_t> ids;          // indices of the real samples; close() removes those of bad ones
+  int64_t to_make = 0;               // number of samples that workers make, which close() leaves as it is
   std::vector<Sample> samples;       // samples that are tensors, not images
   std::vector<PendingImage> images;  // images of a stream
   Batch batch;

@@ -27,7 +27,7 @@ constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max();
 
 std::shared_ptr<Job> Loader::Impl::with_work_left() const {
   for (const auto& job : jobs) {
-    if (job->next_sample < static_cast<int64_t>(job->ids.size()) && !job->error) return job;
+    if (job->next_sample < job->to_make && !job->error) return job;
   }
   return nullptr;
 }
@@ -45,6 +45,7 @@ std::shared_ptr<Job> Loader::Impl::open_next() {
     } else {
       job->ids = sampler->indices(next_round);
     }
+    job->to_make = static_cast<int64_t>(job->ids.size());
     builder.open(*job);
     if (options.skip_bad_samples) job->bad.resize(job->ids.size());
   } catch (...) {
@@ -100,8 +101,7 @@ void Loader::Impl::work() {
       batch_there.notify_all();
       continue;
     }
-    const int64_t begin = job->next_sample, total = static_cast<int64_t>(job->ids.size());
-    const int64_t until = std::min(begin + chunk, total);
+    const int64_t begin = job->next_sample, until = std::min(begin + chunk, job->to_make);
     const uint64_t with_seed = job_seed;
     job->next_sample = until;
     lock.unlock();
@@ -115,7 +115,7 @@ void Loader::Impl::work() {
     if (error && !job->error) job->error = error;
     job->done += until - begin;
     // After an error, samples that no worker has begun are not processed.
-    if (job->error ? job->done < job->next_sample : job->done < total) continue;
+    if (job->error ? job->done < job->next_sample : job->done < job->to_make) continue;
     if (!job->error) {
       lock.unlock();
       try {
