@@ -28,8 +28,8 @@ class Exchange {
     std::string text{};
   };
 
-  explicit Exchange(int ranks) : coming_(static_cast<size_t>(ranks)) {}
-  int ranks() const { return static_cast<int>(coming_.size()); }
+  explicit Exchange(int ranks) : ranks_(ranks), coming_(static_cast<size_t>(ranks)) {}
+  int ranks() const { return ranks_; }
 
   /// Returns what every rank has passed to this call. Error(Peer) if a rank has given up, does not arrive, or makes another call.
   std::vector<Message> all(int rank, Message own) {
@@ -56,6 +56,7 @@ class Exchange {
   }
 
  private:
+  const int ranks_;
   std::mutex mutex_;
   std::condition_variable came_;
   std::vector<Message> coming_, complete_;
