@@ -53,7 +53,7 @@ inline bool grows_in_proportion(const std::function<void()>& fn) {
   return runs_under(limit, fn);
 }
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef NPU_TRAIN_SANITIZED
 inline constexpr bool kCountsMemory = false;  // false under sanitizers, which reserve terabytes of addresses
 #else
 inline constexpr bool kCountsMemory = true;

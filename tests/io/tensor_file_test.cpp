@@ -246,10 +246,10 @@ TEST_CASE("ranges outside the tensor are refused") {
   save_pt(dir / "a.pt", ramp({6}));
   const auto file = TensorFile::open(dir / "a.pt");
   float out[8] = {};
-  for (const auto& [first, count] :
-       std::vector<std::pair<int64_t, int64_t>>{{0, 7}, {6, 1}, {7, 0}, {-1, 2}, {3, -1}, {1, INT64_MAX}, {INT64_MAX, 1}, {INT64_MIN, 1}}) {
-    CHECK(error_of([&] { file.read(first, count, out); }).kind() == ErrorKind::Usage);
-    CHECK(error_of([&] { file.read_storage_order(first, count, out); }).kind() == ErrorKind::Usage);
+  const std::pair<int64_t, int64_t> ranges[] = {{0, 7}, {6, 1}, {7, 0}, {-1, 2}, {3, -1}, {1, INT64_MAX}, {INT64_MAX, 1}, {INT64_MIN, 1}};
+  for (const auto& range : ranges) {
+    CHECK(error_of([&] { file.read(range.first, range.second, out); }).kind() == ErrorKind::Usage);
+    CHECK(error_of([&] { file.read_storage_order(range.first, range.second, out); }).kind() == ErrorKind::Usage);
   }
   file.read(6, 0, nullptr);
   file.read(4, 2, out);
