@@ -189,7 +189,7 @@ TEST_CASE("the first host of a list of Slurm") {
                       {"SLURM_STEP_NODELIST", list}})
         .host;
   };
-  for (const auto& [list, host] : lists) CHECK(host_of(list) == host);
+  for (const auto& [list, host] : lists) CHECK_MESSAGE(host_of(list) == host, list);
   CHECK(has(error_of([&] { host_of("n[1-3"); }).what(), "MASTER_ADDR is not set"));
 }
 

@@ -21,8 +21,8 @@ at::Device saturating_npu() {
 }  // namespace
 
 TEST_CASE("impossible pairs of chip and mode are refused before anything is loaded") {
-  for (const auto& [soc, mode] : {std::pair{"910A", "inf_nan"}, {"310P", "inf_nan"}}) {
-    const auto e = error_of([&] { start_sim_npu({.soc = soc, .overflow_mode = mode}); });
+  for (const char* soc : {"910A", "310P"}) {
+    const auto e = error_of([&] { start_sim_npu({.soc = soc, .overflow_mode = "inf_nan"}); });
     CHECK((e.kind() == ErrorKind::Usage));
     CHECK(npu_train::testing::has(e.what(), "always saturates"));
   }

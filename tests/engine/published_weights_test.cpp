@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "engine/published_weights.hpp"
 #include "environment_variable.hpp"
@@ -74,7 +75,7 @@ TEST_CASE("published weights: model.weights takes the file that torch.hub has in
   const EnvironmentVariable home("TORCH_HOME", dir.path().string());
   auto named = resnet;
   named.options.set("weights", ConfigNode("torchvision://resnet18"));
-  const auto loaded = named_state(*model_from({.model = named}, parts).model.module);
-  for (const auto& [name, value] : named_state(*saved.module))
-    CHECK_MESSAGE(std::any_of(loaded.begin(), loaded.end(), [&](const auto& w) { return w.first == name && w.second.equal(value); }), name);
+  std::map<std::string, at::Tensor> loaded;
+  for (const auto& [name, value] : named_state(*model_from({.model = named}, parts).model.module)) loaded[name] = value;
+  for (const auto& [name, value] : named_state(*saved.module)) CHECK_MESSAGE(at::equal(loaded.at(name), value), name);
 }

@@ -42,7 +42,8 @@ TEST_CASE("trainers in two threads give the weights that they give one after the
     CHECK(one != two);
     for (int round = 0; round < 4; ++round) {
       std::pair<uint64_t, uint64_t> a, b;
-      std::thread first([&] { a = weights_of(1, rng, dropout); }), second([&] { b = weights_of(2, rng, dropout); });
+      const auto train = [&, rng = rng, dropout = dropout](uint64_t seed, auto& weights) { weights = weights_of(seed, rng, dropout); };
+      std::thread first([&] { train(1, a); }), second([&] { train(2, b); });
       first.join();
       second.join();
       CHECK(a == one);

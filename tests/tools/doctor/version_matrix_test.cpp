@@ -12,7 +12,7 @@ TEST_CASE("versions in their order") {
       "8.5.1",  "9.0.0-beta.1",     "9.1.0",         "25.0.RC1", "25.2.0",  "26.0.rc1", "26.0.RC2",       "535.104.05", "535.129.03"};
   for (size_t i = 0; i < ascending.size(); ++i)
     for (size_t k = 0; k < ascending.size(); ++k) {
-      INFO(ascending[i] << " and " << ascending[k]);
+      INFO(ascending[i], " and ", ascending[k]);
       CHECK((*Version::parse(ascending[i]) < *Version::parse(ascending[k])) == (i < k));
     }
   CHECK(*Version::parse("9.1") == *Version::parse("9.1.0"));

@@ -177,7 +177,7 @@ TEST_CASE("stop: the error names place, sizes, layers and changes that fit, and 
         std::string("with gaps of "), std::string("the last layers"), std::string("Linear"), overrides,
         std::string("trainer.gradient_checkpointing=blocks"), std::string("precision=bf16-mixed"),
         std::string("the cheapest change that would fit is ")})
-    CHECK_MESSAGE(has(text, part), "'" << part << "' is not in: " << text);
+    CHECK_MESSAGE(has(text, part), "'", part, "' is not in: ", text);
   std::stringstream log;
   log << std::ifstream(fs::path(trainer->run_dir()) / "train.log").rdbuf();
   CHECK(has(log.str(), overrides));
@@ -285,7 +285,7 @@ TEST_CASE("validation: the report names its batch, and the advice is the validat
           std::string("the last layers"), std::string("data.val_batch_size="), std::string("trainer.limit_val_batches=0"),
           std::string("trainer.on_oom=retry did not help: it repeats only windows of the training"),
           std::string("from forwards of 2 and 3")})
-      CHECK_MESSAGE(has(text, part), "'" << part << "' is not in: " << text);
+      CHECK_MESSAGE(has(text, part), "'", part, "' is not in: ", text);
     CHECK(has(text, "trainer.num_sanity_val_steps=0") == sanity);
     CHECK_FALSE(has(text, "data.batch_size"));
     const std::string key = "the cheapest change that would fit is data.val_batch_size=";
@@ -336,7 +336,7 @@ TEST_CASE("a prediction and a setup that do not fit are reported as such") {
   CHECK(setup.exit_code() == 8);
   for (const char* part : {"out of memory during setup, while the model was", "tensors use 3", "the model needs: parameters ",
                            "trainer.on_oom=retry did not help: nothing was trained yet", "hint: a smaller model"})
-    CHECK_MESSAGE(has(setup.what(), part), "'" << part << "' is not in: " << setup.what());
+    CHECK_MESSAGE(has(setup.what(), part), "'", part, "' is not in: ", setup.what());
 }
 
 TEST_CASE("memory that runs out in a callback is reported as such, with the memory in use on the device") {
@@ -347,6 +347,6 @@ TEST_CASE("memory that runs out in a callback is reported as such, with the memo
   trainer.add_callback(std::make_shared<Greedy>());
   const std::string text = error_of([&] { trainer.fit(); }).what();
   for (const char* part : {"outside of forward, backward and validation", "in use: parameters ", "check your own callbacks"})
-    CHECK_MESSAGE(has(text, part), "'" << part << "' is not in: " << text);
+    CHECK_MESSAGE(has(text, part), "'", part, "' is not in: ", text);
   CHECK_FALSE(has(text, "data.batch_size"));
 }
