@@ -38,7 +38,8 @@ struct LoraNet : torch::nn::Module {
 };
 
 at::Tensor value(const torch::nn::Module& module, const std::string& name) {
-  const auto* p = parameters_of(module).find(name);
+  const auto parameters = parameters_of(module);
+  const auto* p = parameters.find(name);
   REQUIRE_MESSAGE(p != nullptr, name);
   return p->value;
 }
