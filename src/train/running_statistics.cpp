@@ -5,7 +5,6 @@
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
 #include <string>
 
@@ -77,11 +76,11 @@ void RunningStatistics::collect(const std::function<void()>& forward) {
 // Gathers the numbers of every rank.
 std::vector<std::vector<double>> RunningStatistics::gather(const std::vector<double>& own) const {
   std::string message(own.size() * sizeof(double), '\0');
-  std::memcpy(message.data(), own.data(), message.size());
+  std::copy_n(reinterpret_cast<const char*>(own.data()), message.size(), message.data());
   std::vector<std::vector<double>> out;
   for (const auto& text : strategy_.ranks().gather(message)) {
     out.emplace_back(text.size() / sizeof(double));
-    std::memcpy(out.back().data(), text.data(), out.back().size() * sizeof(double));
+    std::copy_n(text.data(), out.back().size() * sizeof(double), reinterpret_cast<char*>(out.back().data()));
   }
   return out;
 }
