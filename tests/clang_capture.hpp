@@ -7,18 +7,18 @@
 
 #include "testing.hpp"
 
-namespace npu_train::testing {
+namespace npu_train::testing::clang_capture {
 
 template <class... Parts>
-std::string message_of(const Parts&... parts) {
+std::string text_of(const Parts&... parts) {
   std::ostringstream out;
   (out << ... << doctest::toString(parts));
   return out.str();
 }
 
-}  // namespace npu_train::testing
+}  // namespace npu_train::testing::clang_capture
 
 #undef DOCTEST_INFO_IMPL
-#define DOCTEST_INFO_IMPL(unused, out, ...)  \
-  auto DOCTEST_ANONYMOUS(DOCTEST_CAPTURE_) = \
-      doctest::detail::MakeContextScope([text = npu_train::testing::message_of(__VA_ARGS__)](std::ostream* out) { *out << text; })
+#define DOCTEST_INFO_IMPL(unused, out, ...)                                     \
+  auto DOCTEST_ANONYMOUS(DOCTEST_CAPTURE_) = doctest::detail::MakeContextScope( \
+      [text = npu_train::testing::clang_capture::text_of(__VA_ARGS__)](std::ostream* out) { *out << text; })
