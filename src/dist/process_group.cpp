@@ -5,23 +5,18 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 
-#include <algorithm>
-
 #include "npu_train/base/host_numbers.hpp"
+#include "npu_train/base/number_bytes.hpp"
 #include "npu_train/core/error.hpp"
 
 namespace npu_train {
 
 std::vector<std::vector<double>> ProcessGroup::gather(const std::string& call, const std::vector<double>& own) {
-  std::string bytes(own.size() * sizeof(double), '\0');
-  std::copy_n(reinterpret_cast<const char*>(own.data()), bytes.size(), bytes.data());
   std::vector<std::vector<double>> out;
-  for (const auto& given : gather(call, bytes)) {
-    check(given.size() == bytes.size(), ErrorKind::Peer, call.c_str(), "rank ", out.size(), " gave ", given.size() / sizeof(double),
+  for (const auto& bytes : gather(call, to_bytes(own))) {
+    out.push_back(numbers_of_bytes(call.c_str(), bytes));
+    check(out.back().size() == own.size(), ErrorKind::Peer, call.c_str(), "rank ", out.size() - 1, " gave ", out.back().size(),
           " numbers and rank ", rank(), " gave ", own.size());
-    std::vector<double> numbers(own.size());
-    std::copy_n(given.data(), given.size(), reinterpret_cast<char*>(numbers.data()));
-    out.push_back(std::move(numbers));
   }
   return out;
 }

@@ -6,9 +6,9 @@
 
 #include <algorithm>
 #include <optional>
-#include <string>
 
 #include "npu_train/base/host_numbers.hpp"
+#include "npu_train/base/number_bytes.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/nn/sync_batch_norm.hpp"
 
@@ -21,15 +21,13 @@ bool is_counter(const NamedTensor& buffer) { return buffer.second.numel() == 1 &
 class Moves {
  public:
   Moves(std::vector<double> numbers, size_t rank) : numbers_(std::move(numbers)), rank_(rank) {}
-  double next() {
-    check(at_ < numbers_.size(), ErrorKind::Peer, "running statistics", "those of rank ", rank_,
+  double next() { return next(1)[0]; }
+  std::vector<double> next(double count) {
+    const auto left = numbers_.begin() + static_cast<ptrdiff_t>(at_);
+    check(count >= 0 && count <= static_cast<double>(numbers_.end() - left), ErrorKind::Peer, "running statistics", "those of rank ", rank_,
           " are cut off; hint: all ranks must run the same program with the same model");
-    return numbers_[at_++];
-  }
-  std::vector<double> next(size_t count) {
-    std::vector<double> out(count);
-    for (double& x : out) x = next();
-    return out;
+    at_ += static_cast<size_t>(count);
+    return {left, left + static_cast<ptrdiff_t>(count)};
   }
 
  private:
@@ -75,13 +73,8 @@ void RunningStatistics::collect(const std::function<void()>& forward) {
 
 // Gathers the numbers of every rank.
 std::vector<std::vector<double>> RunningStatistics::gather(const std::vector<double>& own) const {
-  std::string message(own.size() * sizeof(double), '\0');
-  std::copy_n(reinterpret_cast<const char*>(own.data()), message.size(), message.data());
   std::vector<std::vector<double>> out;
-  for (const auto& text : strategy_.ranks().gather(message)) {
-    out.emplace_back(text.size() / sizeof(double));
-    std::copy_n(text.data(), out.back().size() * sizeof(double), reinterpret_cast<char*>(out.back().data()));
-  }
+  for (const auto& bytes : strategy_.ranks().gather(to_bytes(own))) out.push_back(numbers_of_bytes("running statistics", bytes));
   return out;
 }
 
@@ -168,12 +161,12 @@ void RunningStatistics::apply() {
     const auto first = static_cast<size_t>(std::find_if(micro_batches.begin(), micro_batches.end(), has_batch) - micro_batches.begin());
     for (size_t r = 0; r < ranks.size(); ++r)
       for (double moves = has_batch(micro_batches[r]) ? ranks[r].next() : 0; moves > 0; --moves) {
-        const auto index = static_cast<size_t>(ranks[r].next());
-        check(index < buffers_.size(), ErrorKind::Peer, "running statistics", "rank ", r, " has other buffers");
+        const double index = ranks[r].next();
+        check(index >= 0 && index < static_cast<double>(buffers_.size()), ErrorKind::Peer, "running statistics", "rank ", r,
+              " has other buffers");
         const double keep = ranks[r].next();
-        const auto channels = static_cast<size_t>(ranks[r].next());
-        const auto added = ranks[r].next(channels);
-        if (!synced_ || r == first) move_norm(buffers_[index].second, keep, added);
+        const auto added = ranks[r].next(ranks[r].next());
+        if (!synced_ || r == first) move_norm(buffers_[static_cast<size_t>(index)].second, keep, added);
       }
   }
 }

@@ -3,7 +3,10 @@
 
 #include "testing.hpp"
 
+#include <cmath>
+
 #include "dist/in_process.hpp"
+#include "npu_train/base/number_bytes.hpp"
 #include "npu_train/nn/batch_norm_act.hpp"
 #include "train/toy.hpp"
 #include "wrapped_task.hpp"
@@ -164,6 +167,38 @@ TEST_CASE("statistics that the task does not list are those of the rank's own ba
     CHECK(mean(1).abs().max().item<float>() > 0);
     CHECK(!at::equal(mean(0), mean(1)));
     CHECK(at::equal(runs[0].net->norm->running_var, runs[1].net->norm->running_var));
+  }
+}
+
+TEST_CASE("a rank whose numbers cannot be moves is refused, and no statistic changes") {
+  struct Row {
+    std::vector<double> sent;  // growth of the counter, micro-batches, moves, and of each move: buffer, keep, channels, what is added
+    const char* message;
+  };
+  const double nan = std::nan("");
+  const std::vector<Row> rows = {{{1}, "are cut off"},
+                                 {{1, 1, 1, 0, 0.9, 1e18}, "are cut off"},
+                                 {{1, 1, 1, 0, 0.9, nan}, "are cut off"},
+                                 {{1, 1, 1, -1}, "other buffers"},
+                                 {{1, 1, 1, 99}, "other buffers"},
+                                 {{1, 1, 1, nan}, "other buffers"}};
+  for (const auto& row : rows) {
+    CAPTURE(row.sent.size());
+    const auto exchange = std::make_shared<Exchange>(static_cast<int>(kTwoRanks));
+    std::vector<NormRun> runs;
+    for (int r = 0; r < 2; ++r) runs.emplace_back(true, make_rank(exchange, r, false));
+    const auto before = runs[0].buffers();
+    const auto errors = errors_of_ranks(*exchange, [&](int r) {
+      auto& run = runs[static_cast<size_t>(r)];
+      if (r == 1) return void(run.strategy->ranks().gather(to_bytes(row.sent)));
+      npu_train::detail::RunningStatistics statistics(*run.task, *run.strategy, false);
+      statistics.begin_window(1);
+      statistics.apply();
+    });
+    REQUIRE(errors[0].has_value());
+    CHECK(errors[0]->kind() == ErrorKind::Peer);
+    CHECK(has(errors[0]->what(), row.message));
+    CHECK(at::equal(runs[0].net->norm->running_mean, before[0]));
   }
 }
 
