@@ -153,21 +153,21 @@ const std::map<std::string, std::vector<std::string>>& operators_of_classes() {
 
 // Returns the hook of an overload; registers it on the first call.
 const Fp32Hook* hook_of(const c10::OperatorHandle& op, c10::DeviceType type) {
-  static std::mutex mutex;
-  static std::map<std::pair<c10::DispatchKey, std::string>, const Fp32Hook*> hooks;
-  static std::map<c10::DispatchKey, torch::Library*> libraries;  // never freed: operators may run until the process ends
+  // Nothing of this is destroyed: operators may run until the process ends.
+  static auto* const mutex = new std::mutex;
+  static auto* const hooks = new std::map<std::pair<c10::DispatchKey, std::string>, const Fp32Hook*>;
+  static auto* const libraries = new std::map<c10::DispatchKey, torch::Library>;
   const auto key = at::autocast::get_autocast_dispatch_key_from_device_type(type);
   const auto& schema = op.schema();
   const std::string name = schema.overload_name().empty() ? schema.name() : schema.name() + "." + schema.overload_name();
-  const std::lock_guard<std::mutex> lock(mutex);
-  auto& hook = hooks[{key, name}];
+  const std::lock_guard<std::mutex> lock(*mutex);
+  auto& hook = (*hooks)[{key, name}];
   if (hook != nullptr) return hook;
   const detail::QuietRegistration quiet;
-  auto& library = libraries[key];
-  if (library == nullptr) library = new torch::Library(torch::Library::IMPL, "aten", key, __FILE__, __LINE__);
+  auto& library = libraries->try_emplace(key, torch::Library::IMPL, "aten", key, __FILE__, __LINE__).first->second;
   auto kernel = std::make_unique<Fp32Hook>(type, key, detail::kernel_of(op, key));
   const auto* made = kernel.get();
-  library->impl(name.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::move(kernel)));
+  library.impl(name.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::move(kernel)));
   return hook = made;
 }
 
