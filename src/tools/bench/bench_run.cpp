@@ -209,7 +209,8 @@ void describe(const Bench& bench, BenchReport& out) {
   const auto& model = run.trainer().model();
   std::vector<std::string> sizes;
   if (model.num_classes > 0) {
-    for (const auto size : run.input().sizes().slice(1)) sizes.push_back(std::to_string(size));
+    const auto input = run.input();
+    for (const auto size : input.sizes().slice(1)) sizes.push_back(std::to_string(size));
     out.input = join(sizes, "x") + ", " + std::to_string(model.num_classes) + " classes";
   } else {
     for (const auto& input : model.inputs) sizes.push_back(input.str());
