@@ -43,20 +43,22 @@ inline bool runs_within(size_t megabytes, const std::function<void()>& fn) {
   return runs_under(limit, fn);
 }
 
+#ifdef NPU_TRAIN_SANITIZED
+inline constexpr bool kCountsMemory = false;  // false under sanitizers, which reserve terabytes of addresses
+inline constexpr int kSlowness = 10;          // sanitizers take several times the processor time
+#else
+inline constexpr bool kCountsMemory = true;
+inline constexpr int kSlowness = 1;
+#endif
+
 /// Returns true if `fn` needs at most a minute of processor time; other programs on the machine do not count. Use inputs of megabytes: work
 /// that grows linearly then takes about a second, and work that grows quadratically takes minutes to an hour.
 inline bool grows_in_proportion(const std::function<void()>& fn) {
   const auto limit = [] {
-    const rlimit limits{60, 60};
+    const rlimit limits{60 * kSlowness, 60 * kSlowness};
     ::setrlimit(RLIMIT_CPU, &limits);
   };
   return runs_under(limit, fn);
 }
-
-#ifdef NPU_TRAIN_SANITIZED
-inline constexpr bool kCountsMemory = false;  // false under sanitizers, which reserve terabytes of addresses
-#else
-inline constexpr bool kCountsMemory = true;
-#endif
 
 }  // namespace npu_train::testing

@@ -64,6 +64,9 @@ void skip_unless(bool (*condition)(), const char* why_not, const doctest::TestCa
 }  // namespace npu_train::testing
 
 int main(int argc, char** argv) {
+#ifdef NPU_TRAIN_SANITIZED
+  std::setvbuf(stdout, nullptr, _IONBF, 0);  // because ThreadSanitizer's _exit() would write in a forked child what is buffered
+#endif
   // Lists the selected cases first, so that only their conditions are evaluated. The selection depends on doctest's options.
   std::vector<const char*> list(argv, argv + argc);
   list.insert(list.end(), {"--list-test-cases", "--reporters=none", "-r=none"});

@@ -6,6 +6,7 @@
 #include <memory>
 #include <numeric>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -107,6 +108,7 @@ struct Setting {
 // Returns what `body` returns on each rank.
 template <class Result, class Fn>
 std::vector<Result> of_ranks(const Setting& setting, Fn body, std::shared_ptr<Network> network = nullptr) {
+  static_assert(!std::is_same_v<Result, bool>, "threads cannot write to neighbours in a std::vector<bool>");
   if (network == nullptr) network = std::make_shared<Network>(setting.ranks);
   std::vector<Result> out(static_cast<size_t>(setting.ranks));
   on_ranks(network->agreements, [&](int r) {

@@ -178,7 +178,7 @@ TEST_CASE("the errors of the first ranks are saved, and continue to the bit; oth
     for (const auto& rank : resumed)
       for (size_t i = 0; i < rank.sums.size(); ++i) CHECK(at::equal(rank.sums[i], expected[0][2].sums[i]));
   }
-  CHECK_FALSE(of_ranks<bool>({.ranks = 2, .compression = "int8", .group_size = "2"}, [](CompressedRank& rank) {
+  CHECK_FALSE(of_ranks<int>({.ranks = 2, .compression = "int8", .group_size = "2"}, [](CompressedRank& rank) {
     return rank.reducer.has_error_feedback();  // only sums between groups are compressed, and there is one group
   })[0]);
 }
