@@ -4,7 +4,9 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/message_text.hpp"
+#include "text/added_tokens.hpp"
 #include "text/json_fields.hpp"
+#include "text/vocabulary.hpp"
 
 namespace npu_train::detail {
 namespace {

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/log.hpp"
 #include "npu_train/device/transfer.hpp"
 #include "npu_train/train/divided_parameters.hpp"
 #include "npu_train/train/monitors.hpp"
