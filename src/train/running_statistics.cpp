@@ -21,16 +21,22 @@ bool is_counter(const NamedTensor& buffer) { return buffer.second.numel() == 1 &
 class Moves {
  public:
   Moves(std::vector<double> numbers, size_t rank) : numbers_(std::move(numbers)), rank_(rank) {}
-  double next() { return next(1)[0]; }
+  double next() { return *take(1); }
   std::vector<double> next(double count) {
-    const auto left = numbers_.begin() + static_cast<ptrdiff_t>(at_);
-    check(count >= 0 && count <= static_cast<double>(numbers_.end() - left), ErrorKind::Peer, "running statistics", "those of rank ", rank_,
-          " are cut off; hint: all ranks must run the same program with the same model");
-    at_ += static_cast<size_t>(count);
-    return {left, left + static_cast<ptrdiff_t>(count)};
+    const auto first = take(count);
+    return {first, first + static_cast<ptrdiff_t>(count)};
   }
 
  private:
+  // Returns where the next `count` numbers begin.
+  std::vector<double>::const_iterator take(double count) {
+    const auto first = numbers_.cbegin() + static_cast<ptrdiff_t>(at_);
+    check(count >= 0 && count <= static_cast<double>(numbers_.cend() - first), ErrorKind::Peer, "running statistics", "those of rank ",
+          rank_, " are cut off; hint: all ranks must run the same program with the same model");
+    at_ += static_cast<size_t>(count);
+    return first;
+  }
+
   std::vector<double> numbers_;
   size_t rank_, at_ = 0;
 };
