@@ -30,9 +30,11 @@ void from_text(const std::string& text, const std::string& prefix, State& out) {
   std::string name;
   int dtype = 0;
   int64_t numel = 0;
-  while (in >> name >> dtype >> numel) {
+  while (in.peek() != std::istringstream::traits_type::eof()) {
+    in >> name >> dtype >> numel;
     const auto type = static_cast<at::ScalarType>(dtype);
-    check((type == at::kByte || type == at::kLong) && numel >= 0 && numel <= static_cast<int64_t>(text.size()) && in.get() == '\n',
+    check(in.good() && (type == at::kByte || type == at::kLong) && numel >= 0 && numel <= static_cast<int64_t>(text.size()) &&
+              in.get() == '\n',
           ErrorKind::Peer, "random", "the generators of another rank are damaged");
     auto tensor = at::empty({numel}, type);
     in.read(static_cast<char*>(tensor.mutable_data_ptr()), static_cast<std::streamsize>(tensor.nbytes()));

@@ -1,6 +1,7 @@
 #include "train/running_statistics.hpp"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 
@@ -46,11 +47,11 @@ class Moves {
 void RunningStatistics::begin_window(int64_t micro_batches) {
   rounds_ = complete_rounds_ = micro_batches;
   round_ = 0;
-  if (waits())
-    for (const auto& of_rank : gather({static_cast<double>(micro_batches)})) {
-      rounds_ = std::max(rounds_, static_cast<int64_t>(of_rank.at(0)));
-      complete_rounds_ = std::min(complete_rounds_, static_cast<int64_t>(of_rank.at(0)));
-    }
+  if (waits()) {
+    const auto of_ranks = strategy_.ranks().gather(at::full({1}, micro_batches, at::kLong));
+    rounds_ = of_ranks.max().item<int64_t>();
+    complete_rounds_ = of_ranks.min().item<int64_t>();
+  }
   all_compute_ = complete_rounds_ > 0;
   micro_batches_.clear();
   counters_.clear();
@@ -129,8 +130,7 @@ void RunningStatistics::go_back() const {
 
 void RunningStatistics::begin_backward(bool computes) {
   if (!waits() || !all_compute_) return;
-  const auto all = gather({computes ? 1.0 : 0.0});
-  all_compute_ = std::all_of(all.begin(), all.end(), [](const auto& of_rank) { return of_rank.at(0) == 1; });
+  all_compute_ = !strategy_.ranks().any(!computes);
 }
 
 void RunningStatistics::end_micro_batch() {

@@ -6,6 +6,7 @@
 
 #include "dist/in_process.hpp"
 #include "npu_train/device/random.hpp"
+#include "train/rank_generators.hpp"
 #include "train/toy.hpp"
 
 using namespace npu_train;
@@ -250,6 +251,23 @@ TEST_CASE("ranks: each takes its own generators from a checkpoint of as many ran
   saved["rng"].tensors["rank2/cpu"] = saved["rng"].tensors["rank1/cpu"];  // now the state is that of three ranks
   CHECK(draws_after(0).equal(of_main));
   CHECK(draws_after(1).equal(own));
+}
+
+TEST_CASE("damaged generators of another rank are refused") {
+  const std::vector<const char*> damaged = {"cpu",        "cpu 0 x\n",    "cpu 6 1\nfour", "cpu 0 99\nfour",
+                                            "cpu 0 -1\n", "cpu 0 4\nfou", "cpu 0 4\nfour!"};
+  for (const auto* sent : damaged) {
+    CAPTURE(sent);
+    const auto exchange = std::make_shared<Exchange>(2);
+    std::vector<std::shared_ptr<Strategy>> ranks = {make_rank(exchange, 0, false), make_rank(exchange, 1, false)};
+    const auto errors = errors_of_ranks(*exchange, [&](int r) {
+      if (r == 1) return void(ranks[1]->ranks().gather(sent));
+      npu_train::detail::generators_of_ranks(ranks[0]->ranks());
+    });
+    REQUIRE(errors[0]);
+    CHECK(errors[0]->kind() == ErrorKind::Peer);
+    CHECK(has(errors[0]->what(), "of another rank are"));
+  }
 }
 
 TEST_CASE("ranks: a request that does not reach the other rank ends with the fit") {

@@ -1,7 +1,7 @@
 #include "train/callbacks/evaluation.hpp"
 
 #include <algorithm>
-#include <cstring>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -92,8 +92,11 @@ void Evaluation::add(const Batch& batch, Phase& phase, Sums& sums) {
   packed = output.weight > 0 ? packed * output.weight : at::zeros_like(packed);
   if (const auto metrics = checked_metric_sums(run_.task, output, here); metrics.defined()) packed = at::cat({packed, metrics});
   sums.on_device.push_back(packed);
-  if (const auto* task = dynamic_cast<const EpochMetrics*>(&run_.task); task != nullptr && !task->epoch_metric_names().empty())
+  if (const auto* task = dynamic_cast<const EpochMetrics*>(&run_.task); task != nullptr && !task->epoch_metric_names().empty()) {
     sums.rows.push_back(task->epoch_rows(output, here).detach().to(at::kCPU, at::kFloat).contiguous());
+    check(sums.rows.back().dim() == 2 && sums.rows.back().size(1) > 0, ErrorKind::Usage, "EpochMetrics::epoch_rows",
+          "gave a tensor of shape ", sums.rows.back().sizes(), "; allowed: [samples, columns]");
+  }
   constexpr size_t kUnread = 256;  // limits the memory of unread numbers, and still lets the host run ahead
   if (sums.on_device.size() >= kUnread) sums.read();
   sums.weight += output.weight;
@@ -103,29 +106,29 @@ void Evaluation::add(const Batch& batch, Phase& phase, Sums& sums) {
 void Evaluation::replace_epoch_metrics(const EpochMetrics& task, const Sums& own, Scalars& averages) {
   const auto names = task.epoch_metric_names();
   if (names.empty()) return;
+  auto& ranks = run_.strategy.ranks();
   const at::Tensor mine = own.rows.empty() ? at::Tensor() : at::cat(own.rows);
-  std::string bytes;
+  const auto of_ranks = ranks.gather(mine.defined() ? std::string(static_cast<const char*>(mine.const_data_ptr()), mine.nbytes()) : "");
+  std::vector<double> shares(names.size());
   if (mine.defined()) {
-    bytes = std::to_string(mine.size(1)) + " ";
-    bytes.append(static_cast<const char*>(mine.const_data_ptr()), mine.nbytes());
+    const auto row_bytes = static_cast<size_t>(mine.size(1)) * sizeof(float);
+    size_t bytes = 0, before = 0;
+    for (size_t r = 0; r < of_ranks.size(); ++r) {
+      check(of_ranks[r].size() % row_bytes == 0, ErrorKind::Peer, "Trainer::validate", "rank ", r, " gave ", of_ranks[r].size(),
+            " bytes for epoch metrics, which are not rows of ", row_bytes, "; hint: all ranks must run the same program");
+      if (static_cast<int>(r) == ranks.rank()) before = bytes;
+      bytes += of_ranks[r].size();
+    }
+    const auto all = at::empty({static_cast<int64_t>(bytes / row_bytes), mine.size(1)}, at::kFloat);
+    auto* to = static_cast<char*>(all.mutable_data_ptr());
+    for (const auto& of_rank : of_ranks) to = std::copy(of_rank.begin(), of_rank.end(), to);
+    shares = task.epoch_sums(all, static_cast<int64_t>(before / row_bytes), mine.size(0));
   }
-  std::vector<at::Tensor> all;
-  int64_t first = 0, before = 0;
-  const auto of_ranks = run_.strategy.ranks().gather(bytes);
-  for (size_t r = 0; r < of_ranks.size(); ++r) {
-    if (static_cast<int>(r) == run_.strategy.ranks().rank()) first = before;
-    if (of_ranks[r].empty()) continue;
-    const auto begin = of_ranks[r].find(' ') + 1;
-    const int64_t columns = std::stoll(of_ranks[r].substr(0, begin - 1));
-    const auto size = static_cast<int64_t>((of_ranks[r].size() - begin) / sizeof(float));
-    all.push_back(at::empty({size / columns, columns}, at::kFloat));
-    std::memcpy(all.back().data_ptr(), of_ranks[r].data() + begin, all.back().nbytes());
-    before += all.back().size(0);
-  }
-  auto shares = before > 0 && mine.defined() ? task.epoch_sums(at::cat(all), first, mine.size(0)) : std::vector<double>(names.size());
-  shares = run_.strategy.ranks().sums(std::move(shares));
+  shares.push_back(mine.defined() ? static_cast<double>(mine.size(0)) : 0);
+  shares = ranks.sums(std::move(shares));
+  const double samples = std::max(1.0, shares.back());
   for (size_t i = 0; i < names.size(); ++i) {
-    const auto value = shares[i] / static_cast<double>(std::max<int64_t>(1, before));
+    const auto value = shares[i] / samples;
     const auto of_batches = std::find_if(averages.begin(), averages.end(), [&](const auto& one) { return one.first == names[i]; });
     if (of_batches != averages.end())
       of_batches->second = value;
