@@ -23,12 +23,13 @@ void BucketQueue::send_complete(std::vector<Bucket>& buckets, Round round) {
   if (options_.early) advance(buckets, round);
 }
 
-// Takes the steps for which data have arrived. No bucket overtakes an earlier one.
+// Takes the steps for which data have arrived. No bucket takes more steps than any earlier one has taken: between groups, a bucket without
+// compression takes two at once, and a compressed one after it must not follow it past a compressed one before it.
 void BucketQueue::advance(std::vector<Bucket>& buckets, Round round) {
   int most = Bucket::kSteps;
   for (size_t b = 0; b < sent_; ++b) {
     while (buckets[b].steps() < most && buckets[b].ready()) buckets[b].step(options_.ordered, round.last);
-    most = buckets[b].steps();
+    most = std::min(most, buckets[b].steps());
   }
 }
 
