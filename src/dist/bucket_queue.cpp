@@ -23,8 +23,8 @@ void BucketQueue::send_complete(std::vector<Bucket>& buckets, Round round) {
   if (options_.early) advance(buckets, round);
 }
 
-// Takes the steps for which data have arrived. No bucket takes more steps than any earlier one has taken: between groups, a bucket without
-// compression takes two at once, and a compressed one after it must not follow it past a compressed one before it.
+// Takes the steps for which data have arrived. No bucket takes more steps than any earlier one has taken. The limit is a minimum over
+// all earlier buckets, because between groups an uncompressed bucket takes two steps at once and so gets ahead of those before it.
 void BucketQueue::advance(std::vector<Bucket>& buckets, Round round) {
   int most = Bucket::kSteps;
   for (size_t b = 0; b < sent_; ++b) {
