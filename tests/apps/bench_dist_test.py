@@ -120,14 +120,11 @@ class BenchDist(ProgramTest):
 
     def test_an_interrupted_table_has_what_was_measured(self):
         config = self.config(CONFIG + 'data: {name: generated, batch_size: 8}\n')
-        process = subprocess.Popen([BIN / 'npu_tool', 'bench', config, '--what', 'stages', '--nproc', '2', '--steps', '1000000', '--json'],
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        try:
-            while process.poll() is None and sum(seconds > 1.5 for seconds in cpu_seconds_of_ranks(process.pid)) < 2: time.sleep(0.1)
-            process.send_signal(signal.SIGINT)
-            out, err = process.communicate(timeout=300)
-        finally:
-            process.kill()
+        words = [BIN / 'npu_tool', 'bench', config, '--what', 'stages', '--nproc', '2', '--steps', '1000000', '--json']
+        process = self.ended(subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        while process.poll() is None and sum(seconds > 1.5 for seconds in cpu_seconds_of_ranks(process.pid)) < 2: time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=300)
         self.assertEqual(process.returncode, 130, err)
         report = json.loads(out)
         self.assertTrue(any('interrupted' in note for note in report['notes']), report['notes'])

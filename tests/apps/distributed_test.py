@@ -254,12 +254,13 @@ class Distributed(ProgramTest):
 
     def test_ranks_agree_on_the_configuration(self):
         """A program that starts its ranks itself can give them different configurations."""
-        config, port = self.config(TINY), 29000 + os.getpid() % 2000
+        config, port = self.config(TINY), self.reserved_port()
         started = []
         for rank in range(2):
             env = os.environ | {'RANK': str(rank), 'WORLD_SIZE': '2', 'MASTER_ADDR': '127.0.0.1', 'MASTER_PORT': str(port)}
-            started.append(subprocess.Popen([BIN / 'train_app', config, f'output.dir={self.dir}/out', f'optimizer.lr=0.00{rank + 1}'], env=env,
-                                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+            words = [BIN / 'train_app', config, f'output.dir={self.dir}/out', f'optimizer.lr=0.00{rank + 1}']
+            started.append(self.ended(subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                                       text=True)))
         ends = [(process, process.communicate(timeout=300)[1]) for process in started]
         for process, said in ends:
             self.assertEqual(process.returncode, 2, said)

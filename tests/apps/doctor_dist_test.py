@@ -83,9 +83,8 @@ class DoctorDist(ProgramTest):
 
     def ends(self, sent, *args):
         """The failure of a world whose rank 1 gets a signal as soon as it exists."""
-        tool = subprocess.Popen([BIN / 'npu_tool', 'doctor', '--dist', '--json', '--nproc', '2', *args], env=PLAIN, stdin=subprocess.DEVNULL,
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        self.addCleanup(tool.kill)
+        words = [BIN / 'npu_tool', 'doctor', '--dist', '--json', '--nproc', '2', *args]
+        tool = self.ended(subprocess.Popen(words, env=PLAIN, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
         while 1 not in ranks_of(tool.pid):
             self.assertIsNone(tool.poll(), 'no rank 1 was seen')
             time.sleep(0.001)

@@ -121,9 +121,9 @@ class Interrupted(ProgramTest):
     def test_nohup_stays_nohup(self):
         out = self.dir / 'out'
         with open(self.dir / 'said.txt', 'w') as said:
-            process = subprocess.Popen([BIN / 'train_app', self.config(), *ENDLESS, f'output.dir={out}'], stdout=said, stderr=said,
-                                       stdin=subprocess.DEVNULL, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
-        self.addCleanup(self.end, process)
+            words = [BIN / 'train_app', self.config(), *ENDLESS, f'output.dir={out}']
+            process = self.ended(subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=said, stderr=said,
+                                                  preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)))
         self.wait_for(process, self.trained(out, 3), 'step 3')
         status = pathlib.Path(f'/proc/{process.pid}/status').read_text()
         self.assertEqual(signals(status, 'SigIgn') & {signal.SIGHUP, signal.SIGTERM}, {signal.SIGHUP})
@@ -139,9 +139,9 @@ class Interrupted(ProgramTest):
         for ignored in (False, True):  # some parent processes ignore the signal, and the run inherits that
             with self.subTest(ignored=ignored):
                 out = self.dir / f'out{ignored}'
-                process = subprocess.Popen([BIN / 'train_app', self.config(), *UNSAVED, f'output.dir={out}', 'trainer.log_every_n_steps=1'],
-                                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, restore_signals=not ignored)
-                self.addCleanup(self.end, process)
+                words = [BIN / 'train_app', self.config(), *UNSAVED, f'output.dir={out}', 'trainer.log_every_n_steps=1']
+                process = self.ended(subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                                      restore_signals=not ignored))
                 while not self.trained(out, 3)(): self.assertTrue(process.stdout.readline())
                 process.stdout.close()
                 self.assertEqual(process.wait(timeout=300), 128 + signal.SIGPIPE)

@@ -30,12 +30,6 @@ def advised(start, **names):
     return shlex.split(line)
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(('127.0.0.1', 0))
-        return s.getsockname()[1]
-
-
 def met(launcher, nproc, first=0, world_size=None, generation=0):
     """What the probes of one host print, sorted."""
     return sorted(f'{launcher}: rank {first + r} of {world_size or nproc}, local {r} of {nproc}, generation {generation}' for r in range(nproc))
@@ -115,10 +109,8 @@ class Launch(ProgramTest):
         master, terminal = os.openpty()
         # Starts a session of its own with this terminal: Ctrl-C goes to the foreground group, which is the launcher's.
         starter = 'import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(1, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])'
-        process = subprocess.Popen([sys.executable, '-c', starter, BIN / 'npu_tool', 'launch', '--nproc', '2', 'sh', '-c', script],
-                                   stdin=terminal, stdout=terminal, stderr=terminal, env=PLAIN)
-        self.addCleanup(process.wait)
-        self.addCleanup(process.kill)
+        words = [sys.executable, '-c', starter, BIN / 'npu_tool', 'launch', '--nproc', '2', 'sh', '-c', script]
+        process = self.ended(subprocess.Popen(words, stdin=terminal, stdout=terminal, stderr=terminal, env=PLAIN))
         os.close(terminal)
         self.addCleanup(os.close, master)
         text = b''
@@ -144,9 +136,9 @@ class Launch(ProgramTest):
     @unittest.skipUnless(HAS_TORCHRUN, 'there is no torchrun')
     def test_torchrun_on_two_hosts(self):
         """Two agents with the addresses of this host."""
-        names = {'HOST': '127.0.0.1', '29500': free_port()}
-        agents = [subprocess.Popen([*TORCHRUN, *advised(f'torchrun --no-python --nnodes 2 --node-rank {node}', **names)[1:]], env=PLAIN,
-                                   stdout=subprocess.PIPE, text=True) for node in (0, 1)]
+        names = {'HOST': '127.0.0.1', '29500': self.reserved_port()}
+        commands = [[*TORCHRUN, *advised(f'torchrun --no-python --nnodes 2 --node-rank {node}', **names)[1:]] for node in (0, 1)]
+        agents = [self.ended(subprocess.Popen(words, env=PLAIN, stdout=subprocess.PIPE, text=True)) for words in commands]
         for node, agent in enumerate(agents):
             out, _ = agent.communicate(timeout=600)
             self.assertEqual(agent.returncode, 0, out)
@@ -160,7 +152,7 @@ class Launch(ProgramTest):
 
     @unittest.skipUnless(shutil.which('mpirun'), 'there is no mpirun')
     def test_mpirun(self):
-        more = {'OMPI_ALLOW_RUN_AS_ROOT': '1', 'OMPI_ALLOW_RUN_AS_ROOT_CONFIRM': '1', 'MASTER_PORT': str(free_port())}
+        more = {'OMPI_ALLOW_RUN_AS_ROOT': '1', 'OMPI_ALLOW_RUN_AS_ROOT_CONFIRM': '1', 'MASTER_PORT': str(self.reserved_port())}
         more |= {'OMPI_MCA_rmaps_base_oversubscribe': '1'}  # there are more ranks than cores
         out = self.lines(run(*advised('mpirun -np 4'), env=PLAIN | more))
         self.assertIn(out, (met('Open MPI', 4), met('MPI', 4)))
@@ -173,8 +165,8 @@ class Launch(ProgramTest):
     def test_ranks_of_a_script(self):
         """Ranks start as the description of a pod of Kubernetes' PyTorchJob starts them: rank 0 serves the store."""
         for more, launcher in (({}, 'a script'), ({'KUBERNETES_SERVICE_HOST': '10.96.0.1'}, 'Kubernetes')):
-            env = PLAIN | {'WORLD_SIZE': '2', 'MASTER_ADDR': 'localhost', 'MASTER_PORT': str(free_port())} | more
-            ranks = [subprocess.Popen([PROBE], env=env | {'RANK': str(r)}, stdout=subprocess.PIPE, text=True) for r in range(2)]
+            env = PLAIN | {'WORLD_SIZE': '2', 'MASTER_ADDR': 'localhost', 'MASTER_PORT': str(self.reserved_port())} | more
+            ranks = [self.ended(subprocess.Popen([PROBE], env=env | {'RANK': str(r)}, stdout=subprocess.PIPE, text=True)) for r in range(2)]
             for r, process in enumerate(ranks):
                 out, _ = process.communicate(timeout=300)
                 self.assertEqual(out, f'{launcher}: rank {r} of 2, local 0 of 1, generation 0\n')

@@ -187,13 +187,22 @@ class ProgramTest(unittest.TestCase):
     def start(self, *args):
         """Starts train_app in the background, with its output in said.txt. It is ended at the end of the test at the latest."""
         with open(self.dir / 'said.txt', 'w') as said:
-            process = subprocess.Popen([str(BIN / 'train_app'), *map(str, args)], stdin=subprocess.DEVNULL, stdout=said, stderr=said)
+            return self.ended(subprocess.Popen([str(BIN / 'train_app'), *map(str, args)], stdin=subprocess.DEVNULL, stdout=said, stderr=said))
 
-        def end():
-            if process.poll() is None: process.kill()
-            process.wait()
-        self.addCleanup(end)
+    def ended(self, process):
+        """Ends the process at the end of the test at the latest. A rank that waits for others would keep the driver's output open."""
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
         return process
+
+    def reserved_port(self):
+        """A port of the loopback interface that no other program gets during the test. It is bound, but not listened to, so that a server
+        that sets SO_REUSEADDR can take it."""
+        held = socket.socket()
+        self.addCleanup(held.close)
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(('127.0.0.1', 0))
+        return held.getsockname()[1]
 
     def said(self): return (self.dir / 'said.txt').read_text()
 

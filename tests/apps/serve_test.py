@@ -178,12 +178,12 @@ class OfARun(ProgramTest):
         self.assertFails(npu_tool('serve', self.run_dir, '--refresh', -1), 2, '--refresh')
 
     def test_a_signal_ends_it(self):
-        for number in (signal.SIGINT, signal.SIGTERM):
-            server = Server(self.run_dir)
+        port = self.reserved_port()
+        for number in (signal.SIGINT, signal.SIGTERM):  # the port is free at once for the second server
+            server = Server(self.run_dir, '--port', port)
+            self.addCleanup(server.end)
+            self.assertEqual((server.port, server.ask()[0]), (port, 200))
             with server.send(b'GET'): self.assertEqual(server.end(number), 128 + number)
-        again = Server(self.run_dir, '--port', server.port)  # the port is free at once
-        self.addCleanup(again.end)
-        self.assertEqual((again.port, again.ask()[0]), (server.port, 200))
 
     @unittest.skipUnless(browser.find(), 'no Chromium or Chrome here')
     def test_a_browser_shows_it_and_loads_it_again(self):

@@ -124,15 +124,11 @@ class UnequalRanks(ProgramTest):
         silent = socket.create_server(('127.0.0.1', 0))  # accepts connections, from which no program reads
         self.addCleanup(silent.close)
         for serves in (False, True):
-            with socket.socket() as free:
-                free.bind(('127.0.0.1', 0))
-                port = free.getsockname()[1] if serves else silent.getsockname()[1]
+            port = self.reserved_port() if serves else silent.getsockname()[1]
             env = PLAIN | {'RANK': '0' if serves else '1', 'WORLD_SIZE': '2', 'MASTER_ADDR': '127.0.0.1', 'MASTER_PORT': str(port)}
             with open(self.dir / 'said.txt', 'w') as said:
-                process = subprocess.Popen([str(BIN / 'train_app'), str(config), 'dist.timeout=86400'], env=env, stdin=subprocess.DEVNULL,
-                                           stdout=said, stderr=said)
-            self.addCleanup(process.wait)
-            self.addCleanup(process.kill)
+                process = self.ended(subprocess.Popen([str(BIN / 'train_app'), str(config), 'dist.timeout=86400'], env=env,
+                                                      stdin=subprocess.DEVNULL, stdout=said, stderr=said))
             connected = f':{port:04X} 01 '  # an established connection to the port, in the process's table
 
             def waits():
