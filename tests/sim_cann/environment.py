@@ -1,6 +1,7 @@
 """Runs a test in the Python that has torch_npu, on sim_cann: NPU_TRAIN_TORCH_NPU_PYTHON, or .venv/torch_npu (scripts/setup --dev)."""
 import os
 import pathlib
+import socket
 import subprocess
 import sys
 import tempfile
@@ -62,12 +63,14 @@ def script(text, **variables): return Script(text, **variables).result()
 
 def start_ranks(text, size, **variables):
     """Starts the scripts of `size` ranks, each on its own device, which meet over HCCL. Their store is in this process, so it outlives
-    every rank."""
+    every rank. It starts after them: a fork while its thread looks up the name of a peer would keep a lock of the C library forever."""
     from torch.distributed import TCPStore
-    store = TCPStore('127.0.0.1', 0, is_master=True, wait_for_workers=False)
-    shared = {'MASTER_ADDR': '127.0.0.1', 'MASTER_PORT': str(store.port), 'TORCHELASTIC_USE_AGENT_STORE': 'True', 'TORCHELASTIC_RESTART_COUNT': '0',
+    listener = socket.create_server(('127.0.0.1', 0), backlog=size)
+    port = listener.getsockname()[1]
+    shared = {'MASTER_ADDR': '127.0.0.1', 'MASTER_PORT': str(port), 'TORCHELASTIC_USE_AGENT_STORE': 'True', 'TORCHELASTIC_RESTART_COUNT': '0',
               'WORLD_SIZE': str(size), 'SIM_CANN_DEVICES': str(max(size, 2)), **variables}
     out = [Script(text, RANK=str(rank), **shared) for rank in range(size)]
+    store = TCPStore('127.0.0.1', port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
     for one in out: one.store = store
     return out
 
